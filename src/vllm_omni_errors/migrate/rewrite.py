@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rewrite: a reviewed change of one place in vLLM-Omni, whose anchor must hit exactly as often as expected."""
+
+import ast
+import hashlib
+import subprocess
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import libcst as cst
+from ruff import find_ruff_bin
+
+Phase = Literal["bridge", "requests"]
+PHASES: tuple[Phase, ...] = ("bridge", "requests")
+
+
+def code(node: cst.CSTNode) -> str:
+    """Source text of a node."""
+    return cst.Module([]).code_for_node(node)
+
+
+def shape_hash(source: str) -> str:
+    """First 12 hexadecimal digits of the SHA-256 of a piece of source's structure.
+
+    Layout, comments, quotes and docstrings do not count. Raises SyntaxError if the source does not parse.
+    """
+    tree = ast.parse(textwrap.dedent(source).strip())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and len(node.body) > 1:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:12]
+
+
+def statements(source: str) -> list[cst.BaseStatement]:
+    """Parsed statements of our own text, ready to be inserted."""
+    return list(cst.parse_module(textwrap.dedent(source).strip() + "\n").body)
+
+
+class Rewrite(cst.CSTTransformer):
+    """A change of one place. Subclasses are small: where, what, and an example that is their test and documentation.
+
+    The docstring of a subclass says why, in one or two sentences; `omni-errors migrate` prints it.
+
+    Class attributes:
+        phase: the RFC's phase that this belongs to.
+        module: path below ``vllm_omni/``.
+        function: qualified name that the change is confined to, or None for the whole module.
+        hits: how many places must match; any other number fails the whole run.
+        imports: ``(module, name)`` pairs that the new code needs, added at the top of the file.
+        before, after: an example of our own.
+    """
+
+    phase: ClassVar[Phase]
+    module: ClassVar[str]
+    function: ClassVar[str | None] = None
+    hits: ClassVar[int] = 1
+    imports: ClassVar[tuple[tuple[str, str], ...]] = ()
+    before: ClassVar[str]
+    after: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = 0
+        self._stack: list[str] = []
+
+    @property
+    def qualified_name(self) -> str:
+        """Dotted name of the class or function being visited."""
+        return ".".join(self._stack)
+
+    def inside(self) -> bool:
+        """Whether the visitor stands in `function`, or in something nested in it."""
+        name = self.qualified_name
+        return self.function is None or name == self.function or name.startswith(self.function + ".")
+
+    def _enter(self, node: cst.ClassDef | cst.FunctionDef) -> bool:
+        self._stack.append(node.name.value)
+        return self.inside() or self.function is None or self.function.startswith(self.qualified_name + ".")
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        return self._enter(node)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return self._enter(node)
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        done = self.on_class(original_node, updated_node) if self.qualified_name == self.function else updated_node
+        self._stack.pop()
+        return done
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        done = self.on_function(original_node, updated_node) if self.qualified_name == self.function else updated_node
+        self._stack.pop()
+        return done
+
+    def on_class(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+        """Hook for rewrites of the class that `function` names."""
+        return updated
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        """Hook for rewrites of the function that `function` names."""
+        return updated
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import | cst.ImportFrom)
+
+
+def add_imports(module: cst.Module, imports: set[tuple[str, str]]) -> cst.Module:
+    """Add ``from module import name`` below the first block of imports; `tidy` merges and sorts them."""
+    body = list(module.body)
+    docstring = 1 if module.get_docstring() is not None else 0
+    place = next((i for i, statement in enumerate(body) if _is_import(statement)), docstring)
+    while place < len(body) and _is_import(body[place]):
+        place += 1
+    body[place:place] = [cst.parse_statement(f"from {source} import {name}\n") for source, name in sorted(imports)]
+    return module.with_changes(body=body)
+
+
+# The style of the upstream project; its files are clean under it, so that tidying changes only what a rewrite touched.
+STYLE = (
+    "--isolated",
+    "--config=line-length=120",
+    '--config=lint.isort.known-third-party=["vllm", "vllm_omni_errors"]',
+    '--config=lint.isort.known-first-party=["vllm_omni"]',
+)
+
+
+def _ruff(source: str, *arguments: str) -> str:
+    command = [find_ruff_bin(), *arguments, "--quiet", *STYLE, "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def tidy(source: str) -> str:
+    """Sort imports, drop unused ones and lay out the code, as the upstream project does.
+
+    Raises subprocess.CalledProcessError if the source does not parse.
+    """
+    return _ruff(_ruff(source, "check", "--select=I,F401", "--fix-only"), "format")
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A rewrite whose anchor did not match as expected."""
+
+    rewrite: str
+    module: str
+    function: str | None
+    expected: int
+    found: int
+
+
+def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatch]]:
+    """Apply rewrites to one module's source, in order; parse once, generate once.
+
+    A source that is clean in the upstream project's style stays so; any other keeps its own layout.
+    Returns the new text and the rewrites that did not match (the text is then of no use).
+    Raises libcst.ParserSyntaxError if the source does not parse.
+    """
+    module = cst.parse_module(source)
+    mismatches = []
+    imports: set[tuple[str, str]] = set()
+    for rewrite in rewrites:
+        transformer = rewrite()
+        module = module.visit(transformer)
+        if transformer.found != rewrite.hits:
+            mismatches.append(
+                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, transformer.found)
+            )
+        imports.update(rewrite.imports)
+    changed = add_imports(module, imports).code
+    return (tidy(changed) if not mismatches and tidy(source) == source else changed), mismatches

@@ -1,0 +1,947 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phase `requests`: image and chat routes stop translating; their own mistakes in a request are semantic errors."""
+
+from typing import ClassVar
+
+from vllm_omni_errors.migrate.rewrite import Rewrite
+from vllm_omni_errors.migrate.rewrites.shapes import (
+    AddFirstClause,
+    DecideSites,
+    Decorate,
+    DropErrorChecks,
+    InsertStatements,
+    RaiseReturnedError,
+    RaiseReturnedName,
+    ReplaceClauses,
+    Site,
+    StopTranslating,
+)
+
+API_SERVER = "entrypoints/openai/api_server.py"
+CHAT = "entrypoints/openai/serving_chat.py"
+BATCH = "entrypoints/openai/batch_serving.py"
+IMAGES = "entrypoints/openai/images/helpers.py"
+SIZES = "entrypoints/openai/image_api_utils.py"
+CREATE_CHAT = "OmniOpenAIServingChat._create_chat_completion"
+DIFFUSION_CHAT = "OmniOpenAIServingChat._create_diffusion_chat_completion"
+GENERATE_IMAGES = "OmniOpenAIServingChat.generate_diffusion_images"
+
+_ENGINE = ("EngineGenerateError", "EngineDeadError")
+_IMAGE_CLAUSES = (_ENGINE, ("HTTPException",), ("OmniClientError",), ("ValueError",), ("Exception",))
+
+
+class _Requests(Rewrite):
+    phase = "requests"
+
+
+# ---- clauses that translate ------------------------------------------------------------------------------------------
+
+
+class _Propagate(_Requests, StopTranslating):
+    before = """
+        async def route():
+            try:
+                answer = await run()
+            except (EngineGenerateError, EngineDeadError) as exc:
+                return dead(exc)
+            except Exception as e:
+                raise HTTPException(500, str(e)) from e
+            return answer
+    """
+    after = """
+        async def route():
+            answer = await run()
+            return answer
+    """
+
+
+class ChatRoutePropagates(_Propagate):
+    """A client's mistake in a chat request came out as 500: the route translated every exception."""
+
+    module = API_SERVER
+    function = "create_chat_completion"
+    clauses = (_ENGINE, ("Exception",))
+
+
+class BatchRoutePropagates(_Propagate):
+    """A client's mistake in a batch came out as 500: the route translated every exception."""
+
+    module = API_SERVER
+    function = "create_batch_chat_completion"
+    clauses = (_ENGINE, ("Exception",))
+
+
+class _PropagateKeepingOne(_Propagate):
+    keep = (("HTTPException",),)
+    clauses = _IMAGE_CLAUSES
+    before = """
+        async def route():
+            try:
+                answer = await run()
+            except (EngineGenerateError, EngineDeadError) as exc:
+                return dead(exc)
+            except HTTPException:
+                raise
+            except OmniClientError as e:
+                raise HTTPException(e.status_code, e.message) from e
+            except ValueError as e:
+                raise HTTPException(400, str(e))
+            except Exception as e:
+                raise HTTPException(500, str(e))
+            return answer
+    """
+    after = """
+        async def route():
+            try:
+                answer = await run()
+            except HTTPException:
+                raise
+            return answer
+    """
+
+
+class GenerateImagesPropagates(_PropagateKeepingOne):
+    """Image generation reported any `ValueError`, its own output conversion's too, as the client's."""
+
+    module = API_SERVER
+    function = "generate_images"
+
+
+class EditImagesPropagates(_PropagateKeepingOne):
+    """Image editing reported any `ValueError`, its own output conversion's too, as the client's."""
+
+    module = API_SERVER
+    function = "edit_images"
+
+
+class _PropagateValueError(_Propagate):
+    clauses = (("ValueError",),)
+    before = """
+        def check(layers):
+            try:
+                layers = validate(layers)
+            except ValueError as exc:
+                return respond(str(exc), status_code=400)
+            return layers
+    """
+    after = """
+        def check(layers):
+            layers = validate(layers)
+            return layers
+    """
+
+
+class EditLayersPropagate(_PropagateValueError):
+    """The check of `layers` says itself which parameter is wrong."""
+
+    module = API_SERVER
+    function = "edit_images"
+
+
+class ChatLayersPropagate(_PropagateValueError):
+    """The check of `layers` says itself which parameter is wrong."""
+
+    module = CHAT
+    function = DIFFUSION_CHAT
+
+
+class ChatGenerationPropagates(_Propagate):
+    """A raw `ValueError` of the engine or of the answer's construction was reported as the client's."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    clauses = (("ValueError",),)
+    about = "generator"
+    before = """
+        def schedule():
+            try:
+                generator = start()
+                generators.append(generator)
+            except ValueError as e:
+                return respond(e)
+    """
+    after = """
+        def schedule():
+            generator = start()
+            generators.append(generator)
+    """
+
+
+class ChatAnswerPropagates(_Propagate):
+    """A raw `ValueError` of the answer's construction was reported as the client's."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    clauses = (("ValueError",),)
+    about = "self.chat_completion_full_generator"
+    before = """
+        async def answer(self):
+            try:
+                return await self.chat_completion_full_generator()
+            except ValueError as e:
+                return respond(e)
+    """
+    after = """
+        async def answer(self):
+            return await self.chat_completion_full_generator()
+    """
+
+
+class ChatCollectionPropagates(_Propagate):
+    """A raw `ValueError` of the engine was reported as the client's, and a 404 from a stage became 400."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat.chat_completion_full_generator"
+    clauses = (("asyncio.CancelledError",), ("ValueError",))
+    keep = (("asyncio.CancelledError",),)
+    before = """
+        async def collect():
+            try:
+                await drain()
+            except asyncio.CancelledError:
+                return gone()
+            except ValueError as e:
+                return respond(e)
+    """
+    after = """
+        async def collect():
+            try:
+                await drain()
+            except asyncio.CancelledError:
+                return gone()
+    """
+
+
+class DiffusionChatPropagates(_Requests, ReplaceClauses):
+    """Typed errors travel; any other failure was, and is, a 500, now without its raw text and with the right type."""
+
+    module = CHAT
+    function = DIFFUSION_CHAT
+    clauses = (("OmniClientError",), ("Exception",))
+    imports = (("vllm.exceptions", "VLLMError"), ("vllm.exceptions", "VLLMServerError"))
+    new = """
+        except VLLMError:
+            raise
+        except Exception as e:
+            raise VLLMServerError("Generation failed.") from e
+    """
+    before = """
+        async def answer():
+            try:
+                return await run()
+            except OmniClientError as e:
+                return respond(e.message, status_code=e.status_code)
+            except Exception as e:
+                return respond(str(e), status_code=500)
+    """
+    after = """
+        from vllm.exceptions import VLLMError, VLLMServerError
+
+
+        async def answer():
+            try:
+                return await run()
+            except VLLMError:
+                raise
+            except Exception as e:
+                raise VLLMServerError("Generation failed.") from e
+    """
+
+
+# ---- seams: code of vLLM and of this tree that reads the request and raises raw types ---------------------------
+
+
+class ChatPreprocessingSeam(_Requests, ReplaceClauses):
+    """Only what reads the request is the client's: a `RuntimeError` in preprocessing is the server's own."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    clauses = (("ValueError", "TypeError", "RuntimeError", "jinja2.TemplateError"),)
+    imports = (("vllm_omni_errors.seams", "request_error"),)
+    new = "except (ValueError, TypeError, OverflowError, jinja2.TemplateError) as e:\n    raise request_error(e) from e"
+    before = """
+        import jinja2
+
+
+        def preprocess():
+            try:
+                render()
+            except (ValueError, TypeError, RuntimeError, jinja2.TemplateError) as e:
+                return respond(str(e))
+    """
+    after = """
+        import jinja2
+        from vllm_omni_errors.seams import request_error
+
+
+        def preprocess():
+            try:
+                render()
+            except (ValueError, TypeError, OverflowError, jinja2.TemplateError) as e:
+                raise request_error(e) from e
+    """
+
+
+class _ValueErrorSeam(_Requests, ReplaceClauses):
+    clauses = (("ValueError",),)
+    imports = (("vllm_omni_errors.seams", "request_error"),)
+    new = "except ValueError as e:\n    raise request_error(e) from e"
+    before = """
+        def normalize():
+            try:
+                read()
+            except ValueError as exc:
+                return respond(str(exc), status_code=400)
+    """
+    after = """
+        from vllm_omni_errors.seams import request_error
+
+
+        def normalize():
+            try:
+                read()
+            except ValueError as e:
+                raise request_error(e) from e
+    """
+
+
+class ChatDiffusionArgumentsSeam(_ValueErrorSeam):
+    """The reader of diffusion arguments raises raw `ValueError`s for the client's mistakes, and only it does there."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    about = "normalized_extra_args, diffusion_request_args"
+    before = """
+        def normalize():
+            try:
+                normalized_extra_args, diffusion_request_args = read()
+            except ValueError as exc:
+                return respond(str(exc), status_code=400)
+    """
+    after = """
+        from vllm_omni_errors.seams import request_error
+
+
+        def normalize():
+            try:
+                normalized_extra_args, diffusion_request_args = read()
+            except ValueError as e:
+                raise request_error(e) from e
+    """
+
+
+class LoraSeam(_ValueErrorSeam):
+    """The reader of LoRA requests raises raw `ValueError`s for the client's mistakes."""
+
+    module = "entrypoints/openai/lora.py"
+    function = "_parse_lora_request"
+    new = 'except ValueError as e:\n    raise request_error(e, parameter="lora") from e'
+    before = """
+        def read(body):
+            try:
+                return parse(body)
+            except ValueError as e:
+                raise HTTPException(400, str(e)) from e
+    """
+    after = """
+        from vllm_omni_errors.seams import request_error
+
+
+        def read(body):
+            try:
+                return parse(body)
+            except ValueError as e:
+                raise request_error(e, parameter="lora") from e
+    """
+
+
+class ChatPromptErrorsTravel(_Requests, AddFirstClause):
+    """Building an image prompt may fail softly; a message without a prompt is still the client's mistake."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    clauses = (("Exception",),)
+    about = "extracted_prompt, reference_images"
+    hits = 2
+    imports = (("vllm.exceptions", "VLLMClientError"),)
+    new = "except VLLMClientError:\n    raise"
+    before = """
+        def build():
+            try:
+                extracted_prompt, reference_images = extract()
+            except Exception as e:
+                log(e)
+    """
+    after = """
+        from vllm.exceptions import VLLMClientError
+
+
+        def build():
+            try:
+                extracted_prompt, reference_images = extract()
+            except VLLMClientError:
+                raise
+            except Exception as e:
+                log(e)
+    """
+
+
+class _MediaSeam(_Requests, ReplaceClauses):
+    module = IMAGES
+    function = "_load_input_images"
+    clauses = (("Exception",),)
+    hits = 3
+    imports = (("vllm_omni_errors.seams", "media_error"),)
+    new = 'except Exception as e:\n    raise media_error(e, parameter="image") from e'
+
+
+class InputImagesSeam(_MediaSeam):
+    """Media that cannot be had or read is 422, a source that fails for the moment is 500; neither quotes the URL."""
+
+    before = """
+        def _load_input_images(source):
+            try:
+                return read(source)
+            except Exception as e:
+                raise ValueError(f"cannot read {source}: {e}")
+    """
+    after = """
+        from vllm_omni_errors.seams import media_error
+
+
+        def _load_input_images(source):
+            try:
+                return read(source)
+            except Exception as e:
+                raise media_error(e, parameter="image") from e
+    """
+
+
+class InputImagesDecode(_Requests, InsertStatements):
+    """Pillow reads pixels lazily: a truncated upload failed later, outside any check, as a 500."""
+
+    module = IMAGES
+    function = "_load_input_images"
+    after_assignment = "img"
+    hits = 3
+    new = "img.load()"
+    before = """
+        def _load_input_images(source):
+            img = read(source)
+            images.append(img)
+    """
+    after = """
+        def _load_input_images(source):
+            img = read(source)
+            img.load()
+            images.append(img)
+    """
+
+
+# ---- the server's own output ----------------------------------------------------------------------------------------
+
+
+class _OutputConversion(_Requests, Decorate):
+    """What the models produced is the server's: a raw exception while it is converted is a 500, never the client's."""
+
+    decorator = "output_conversion"
+    imports = (("vllm_omni_errors.seams", "output_conversion"),)
+    before = """
+        def encode(image):
+            return image.save()
+    """
+    after = """
+        from vllm_omni_errors.seams import output_conversion
+
+
+        @output_conversion
+        def encode(image):
+            return image.save()
+    """
+
+
+def _output_conversion(module: str, function: str) -> type[Rewrite]:
+    name = "".join(part.title() for part in function.rpartition(".")[2].split("_")) + "IsOutput"
+    return type(
+        name, (_OutputConversion,), {"module": module, "function": function, "__doc__": _OutputConversion.__doc__}
+    )
+
+
+OUTPUT_CONVERSIONS = tuple(
+    _output_conversion(module, function)
+    for module, function in (
+        (API_SERVER, "_build_image_generation_response"),
+        (IMAGES, "_normalize_image"),
+        (SIZES, "encode_image_base64"),
+        (SIZES, "encode_image_base64_with_compression"),
+        (CHAT, "OmniOpenAIServingChat._create_text_choice"),
+        (CHAT, "OmniOpenAIServingChat._create_audio_choice"),
+        (CHAT, "OmniOpenAIServingChat._create_image_choice"),
+    )
+)
+
+
+class _NoImages(_Requests, InsertStatements):
+    """An answer without an image was a success, with an empty list or a sentence in its place."""
+
+    imports = (("vllm.exceptions", "VLLMServerError"),)
+    new = """
+        if not images:
+            raise VLLMServerError("The model produced no image.")
+    """
+    before = """
+        def extract(result):
+            images = result.images
+            flattened = []
+            return flattened
+    """
+    after = """
+        from vllm.exceptions import VLLMServerError
+
+
+        def extract(result):
+            images = result.images
+            if not images:
+                raise VLLMServerError("The model produced no image.")
+            flattened = []
+            return flattened
+    """
+
+
+class NoImagesInDirectResult(_NoImages):
+    __doc__ = _NoImages.__doc__
+    module = IMAGES
+    function = "_extract_images_from_result"
+    before_assignment = "flattened"
+
+
+class NoImagesInMultiStageResult(_NoImages):
+    __doc__ = _NoImages.__doc__
+    module = CHAT
+    function = GENERATE_IMAGES
+    before_assignment = "stage_durations"
+    before = _NoImages.before.replace("flattened", "stage_durations")
+    after = _NoImages.after.replace("flattened", "stage_durations")
+
+
+class NoImagesInChat(_NoImages):
+    __doc__ = _NoImages.__doc__
+    module = CHAT
+    function = "OmniOpenAIServingChat._create_image_choice"
+    before_assignment = "image_contents"
+    before = _NoImages.before.replace("flattened", "image_contents")
+    after = _NoImages.after.replace("flattened", "image_contents")
+
+
+# ---- what a route must know or check itself ---------------------------------------------------------------------------
+
+
+class DiffusionChatKnowsItsModel(_Requests, InsertStatements):
+    """A diffusion-only server answered chat requests for any model, also for one that it does not have."""
+
+    module = CHAT
+    function = DIFFUSION_CHAT
+    imports = (("vllm.exceptions", "VLLMNotFoundError"),)
+    new = """
+        if request.model and raw_request is not None:
+            served = {path.name for path in raw_request.app.state.openai_serving_models.base_model_paths}
+            if request.model not in served:
+                raise VLLMNotFoundError(
+                    f"The requested model does not exist; this server serves '{self._diffusion_model_name}'."
+                )
+    """
+    before = '''
+        class Chat:
+            async def answer(self, request, raw_request):
+                """Answer."""
+                return await self.run(request)
+    '''
+    after = '''
+        from vllm.exceptions import VLLMNotFoundError
+
+
+        class Chat:
+            async def answer(self, request, raw_request):
+                """Answer."""
+                if request.model and raw_request is not None:
+                    served = {path.name for path in raw_request.app.state.openai_serving_models.base_model_paths}
+                    if request.model not in served:
+                        raise VLLMNotFoundError(
+                            f"The requested model does not exist; this server serves '{self._diffusion_model_name}'."
+                        )
+                return await self.run(request)
+    '''
+
+
+_KEEP_REQUEST_ID = """
+    if raw_request is not None:
+        raw_request.state.request_metadata = RequestResponseMetadata(request_id=request_id)
+"""
+
+
+class DiffusionChatRequestId(_Requests, InsertStatements):
+    """Errors of a diffusion chat request carried no request id: the route did not know it."""
+
+    module = CHAT
+    function = DIFFUSION_CHAT
+    after_assignment = "request_id"
+    new = _KEEP_REQUEST_ID
+    before = """
+        async def answer(raw_request):
+            request_id = new_id()
+            return await run(request_id)
+    """
+    after = """
+        async def answer(raw_request):
+            request_id = new_id()
+            if raw_request is not None:
+                raw_request.state.request_metadata = RequestResponseMetadata(request_id=request_id)
+            return await run(request_id)
+    """
+
+
+class ImageRequestId(_Requests, InsertStatements):
+    """Errors of a multi-stage image request carried no request id: the route did not know it."""
+
+    module = CHAT
+    function = GENERATE_IMAGES
+    before_assignment = "prepared"
+    new = _KEEP_REQUEST_ID
+    before = """
+        async def generate(raw_request, request_id):
+            prepared = prepare()
+            return await run(prepared, request_id)
+    """
+    after = """
+        async def generate(raw_request, request_id):
+            if raw_request is not None:
+                raw_request.state.request_metadata = RequestResponseMetadata(request_id=request_id)
+            prepared = prepare()
+            return await run(prepared, request_id)
+    """
+
+
+# ---- returned error responses ---------------------------------------------------------------------------------------
+
+
+class _RaiseResponse(_Requests, RaiseReturnedError):
+    before = """
+        async def route():
+            result = await run()
+            if isinstance(result, ErrorResponse):
+                return JSONResponse(result.model_dump(), status_code=result.error.code)
+            return result
+    """
+    after = """
+        from vllm_omni_errors.seams import response_error
+
+
+        async def route():
+            result = await run()
+            if isinstance(result, ErrorResponse):
+                raise response_error(result)
+            return result
+    """
+
+
+class ChatRouteRaisesResponse(_RaiseResponse):
+    """What an inherited helper returned as an error is rendered at the boundary, with its request id."""
+
+    module = API_SERVER
+    function = "create_chat_completion"
+
+
+class BatchRouteRaisesResponse(_RaiseResponse):
+    """What an inherited helper returned as an error is rendered at the boundary, with its request id."""
+
+    module = API_SERVER
+    function = "create_batch_chat_completion"
+
+
+class GenerateImagesRaisesResponse(_RaiseResponse):
+    """What the chat handler returned as an error is rendered at the boundary, with its request id."""
+
+    module = API_SERVER
+    function = "generate_images"
+
+
+class EditImagesRaisesResponse(_RaiseResponse):
+    """The route read an attribute that the response does not have, and every error became a 500."""
+
+    module = API_SERVER
+    function = "edit_images"
+
+
+class ChatChecksRaise(_Requests, RaiseReturnedName):
+    """Unknown models and rejected templates come from inherited checks that return a response."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    name = "error_check_ret"
+    hits = 2
+    before = """
+        def check():
+            error_check_ret = inherited()
+            if error_check_ret is not None:
+                return error_check_ret
+            return None
+    """
+    after = """
+        from vllm_omni_errors.seams import response_error
+
+
+        def check():
+            error_check_ret = inherited()
+            if error_check_ret is not None:
+                raise response_error(error_check_ret)
+            return None
+    """
+
+
+class _DropChecks(_Requests, DropErrorChecks):
+    module = CHAT
+    before = """
+        def use():
+            prepared = helper()
+            if isinstance(prepared, ErrorResponse):
+                return prepared
+            return prepared[0]
+    """
+    after = """
+        def use():
+            prepared = helper()
+            return prepared[0]
+    """
+
+
+class ChatAudioFormatRaises(_DropChecks):
+    """The check of the audio format raises."""
+
+    function = CREATE_CHAT
+    discard = "audio_format_check"
+
+
+class DiffusionChatAudioFormatRaises(_DropChecks):
+    """The check of the audio format raises."""
+
+    function = DIFFUSION_CHAT
+
+
+class ImagePreparationRaises(_DropChecks):
+    """The preparation of an image request raises."""
+
+    function = GENERATE_IMAGES
+
+
+# ---- raise sites and returned responses, as reviewed ----------------------------------------------------------------
+
+_UNKNOWN_MODEL = "The requested model does not exist; this server serves '{model_name}'."
+_NO_CHAT = "The model does not support the Chat Completions API."
+_SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
+
+
+class _Sites(_Requests, DecideSites):
+    sites: ClassVar[tuple[Site, ...]] = ()
+    before = """
+        def check(size):
+            if not size:
+                raise ValueError(f"bad size {size}")
+            return size
+    """
+    after = """
+        from vllm.exceptions import VLLMValidationError
+
+
+        def check(size):
+            if not size:
+                raise VLLMValidationError("size is wrong.", parameter="size")
+            return size
+    """
+
+
+class RouteSites(_Sites):
+    """The image and chat routes' own errors."""
+
+    module = API_SERVER
+    sites = (
+        Site("_validate_chat_completion_raw_body", "8132727f08f7", "validation", "modalities"),
+        Site("_validate_chat_completion_raw_body", "68d11a092c86", "validation", "logprobs"),
+        Site("create_chat_completion", "f2c7be9fdb00", "unsupported", text=_NO_CHAT, times=2),
+        Site("create_batch_chat_completion", "f2c7be9fdb00", "unsupported", text=_NO_CHAT, times=2),
+        Site("generate_images", "ada73ea91044", "not-found", text=_UNKNOWN_MODEL),
+        Site("generate_images", "cd54f89caec4", "unavailable", text="Image generation is not available."),
+        Site("generate_images", "240335394564", "internal"),
+        Site("edit_images", "ada73ea91044", "not-found", text=_UNKNOWN_MODEL),
+        Site("edit_images", "17ac4e3cfec8", "validation", "response_format"),
+        Site("edit_images", "77b7b146223f", "validation", "stream"),
+        Site("edit_images", "1df5e0fd1b9e", "unprocessable", "image"),
+        Site("edit_images", "7bc05d7bc9dd", "validation", "image"),
+        Site("edit_images", "1d5dc8291575", "unsupported"),
+        Site("edit_images", "9d179579028f", "validation", "resolution"),
+        Site("edit_images", "d41f1f4f3f21", "validation", "resolution"),
+        Site("edit_images", "6e3962ca088f", "unavailable", text="Image editing is not available."),
+    )
+
+
+class ImageSites(_Sites):
+    """Limits are the client's, media is unprocessable, and what the server made itself is the server's."""
+
+    module = IMAGES
+    sites = (
+        Site("_check_max_generated_image_size", "956337af875a", "validation", "size"),
+        Site("_check_max_generated_image_size", "d226ca8492c0", "validation", "resolution"),
+        Site("_normalize_image", "f71412ac3302", "internal", text="The generated image has an unsupported type."),
+        Site("_normalize_image", "4d8b8858ce4b", "internal", text="The generated image has an unsupported data type."),
+        Site("_load_input_images", "1e92a0f889c2", "unprocessable", "image", "The image is neither a file nor a URL."),
+        Site("_load_input_images", "1349e23c9437", "validation", "image"),
+    )
+
+
+class SizeSites(_Sites):
+    """Sizes and layers are the client's, and the rejected value is not repeated."""
+
+    module = SIZES
+    sites = (
+        Site("parse_size", "61faaea5a78d", "validation", "size", _SIZE),
+        Site("parse_size", "47e75ce76672", "validation", "size", _SIZE),
+        Site("parse_size", "a6ce31d7b876", "validation", "size", _SIZE),
+        Site("parse_size", "8bf125b5a871", "validation", "size", _SIZE),
+        Site("validate_layered_layers", "163a7c8fbd66", "validation", "layers"),
+    )
+
+
+class LoraSites(_Sites):
+    """A LoRA request that does not parse is the client's."""
+
+    module = "entrypoints/openai/lora.py"
+    sites = (
+        Site("_get_lora_from_json_str", "f1b55deb761c", "validation", "lora"),
+        Site("_get_lora_from_json_str", "0ecb77a14e2d", "validation", "lora"),
+    )
+
+
+class AvailabilitySites(_Sites):
+    """A server without a diffusion stage cannot serve images, now or later."""
+
+    module = "entrypoints/openai/app_state.py"
+    sites = (
+        Site("_get_engine_and_model", "bd2525f57ab0", "unavailable"),
+        Site("_get_engine_and_model", "d01f7b1d4bcd", "unsupported"),
+        Site("_get_engine_and_model", "1d5dc8291575", "unsupported"),
+    )
+
+
+class DiffusionSites(_Sites):
+    """No output is the server's failure."""
+
+    module = "entrypoints/openai/diffusion.py"
+    sites = (
+        Site("_generate_with_async_omni", "d01f7b1d4bcd", "unsupported"),
+        Site("_generate_with_async_omni", "240335394564", "internal"),
+    )
+
+
+class ChatSites(_Sites):
+    """The chat handler's own errors, which it returned as responses."""
+
+    module = CHAT
+    sites = (
+        Site(CREATE_CHAT, "e39924579a26", "validation", "tool_choice"),
+        Site(CREATE_CHAT, "a144a1ee14f6", "validation", "tool_choice", "tool_choice requires --tool-call-parser."),
+        Site(CREATE_CHAT, "39496cfc4684", "validation", "modalities"),
+        Site(CREATE_CHAT, "ed6cc8647171", "validation", "modalities"),
+        Site(CREATE_CHAT, "dfcc834281ff", "validation", "messages", times=2),
+        Site(
+            "OmniOpenAIServingChat._to_sampling_params_list",
+            "99b161262cc0",
+            "validation",
+            "sampling_params_list",
+            "Each entry of sampling_params_list must be an object.",
+        ),
+        Site(
+            "OmniOpenAIServingChat._create_text_choice",
+            "3bf300cbde74",
+            "internal",
+            text="The tool parser could not be created.",
+        ),
+        Site("OmniOpenAIServingChat._create_audio_choice", "34cce0a698ab", "internal"),
+        Site("OmniOpenAIServingChat._prepare_diffusion_image_request", "8b61076fa210", "validation", "image"),
+        Site(GENERATE_IMAGES, "77b7b146223f", "validation", "stream"),
+        Site(GENERATE_IMAGES, "1ca3e7b8e118", "internal"),
+        Site(GENERATE_IMAGES, "c2576a0b4720", "validation", "stream"),
+        Site(DIFFUSION_CHAT, "8b61076fa210", "validation", "messages"),
+        Site(DIFFUSION_CHAT, "1ca3e7b8e118", "internal"),
+        Site(DIFFUSION_CHAT, "34cce0a698ab", "internal"),
+        Site(DIFFUSION_CHAT, "67f4bcdeedde", "internal"),
+        Site(
+            "OmniOpenAIServingChat._resolve_audio_format",
+            "36579878a3e4",
+            "validation",
+            "audio",
+            "The audio format is not supported.",
+        ),
+    )
+
+
+class BatchSites(_Sites):
+    """A conversation that does not validate is the client's; answers that cannot be combined are the server's."""
+
+    module = BATCH
+    sites = (
+        Site(
+            "OmniOpenAIServingChatBatch.create_batch_chat_completion",
+            "121c1f792d29",
+            "validation",
+            "messages",
+            "Conversation {idx} is not a valid chat completion request.",
+        ),
+        Site(
+            "OmniOpenAIServingChatBatch.create_batch_chat_completion",
+            "cff97880953a",
+            "internal",
+            text="The answers could not be combined.",
+        ),
+    )
+
+
+REQUESTS: tuple[type[Rewrite], ...] = (
+    ChatRoutePropagates,
+    BatchRoutePropagates,
+    GenerateImagesPropagates,
+    EditImagesPropagates,
+    EditLayersPropagate,
+    ChatRouteRaisesResponse,
+    BatchRouteRaisesResponse,
+    GenerateImagesRaisesResponse,
+    EditImagesRaisesResponse,
+    RouteSites,
+    InputImagesSeam,
+    InputImagesDecode,
+    ImageSites,
+    SizeSites,
+    LoraSeam,
+    LoraSites,
+    AvailabilitySites,
+    DiffusionSites,
+    ChatDiffusionArgumentsSeam,
+    ChatPreprocessingSeam,
+    ChatPromptErrorsTravel,
+    ChatChecksRaise,
+    ChatGenerationPropagates,
+    ChatAnswerPropagates,
+    ChatCollectionPropagates,
+    ChatLayersPropagate,
+    DiffusionChatPropagates,
+    DiffusionChatKnowsItsModel,
+    DiffusionChatRequestId,
+    ImageRequestId,
+    *OUTPUT_CONVERSIONS,
+    NoImagesInDirectResult,
+    NoImagesInMultiStageResult,
+    NoImagesInChat,
+    ChatAudioFormatRaises,
+    DiffusionChatAudioFormatRaises,
+    ImagePreparationRaises,
+    ChatSites,
+    BatchSites,
+)

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few kinds of change that rewrites are made of; each finds its place by structure, never by a quoted statement."""
+
+import hashlib
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+from libcst import matchers
+
+from vllm_omni_errors.migrate.rewrite import Rewrite, code, shape_hash, statements
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reviewed site raises: the exception, where it is imported from, and its arguments after the message."""
+
+    module: str
+    exception: str
+    parameter: bool = False
+    arguments: str = ""
+
+
+DECISIONS: dict[str, Decision] = {
+    "validation": Decision("vllm.exceptions", "VLLMValidationError", parameter=True),
+    "unprocessable": Decision("vllm.exceptions", "VLLMUnprocessableEntityError", parameter=True),
+    "not-found": Decision("vllm.exceptions", "VLLMNotFoundError"),
+    "unavailable": Decision("vllm_omni.errors", "OmniServiceUnavailableError"),
+    "unsupported": Decision("vllm_omni.errors", "OmniServiceUnavailableError", arguments=", permanent=True"),
+    "internal": Decision("vllm.exceptions", "VLLMServerError"),
+}
+
+
+def message_of(call: cst.Call) -> cst.BaseExpression | None:
+    """The text that a raise or an error response is built with: detail=, message=, or the positional argument."""
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value in ("detail", "message"):
+            return argument.value
+    plain = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    index = 1 if code(call.func).endswith("HTTPException") else 0
+    return plain[index] if len(plain) > index else None
+
+
+def normalized(node: cst.BaseExpression | None) -> str:
+    """A message with every hole as ``{}``; quotes, line breaks and layout do not matter."""
+    match node:
+        case None:
+            return "<none>"
+        case cst.SimpleString():
+            return str(node.evaluated_value)
+        case cst.ConcatenatedString():
+            return normalized(node.left) + normalized(node.right)
+        case cst.FormattedString():
+            return "".join(part.value if isinstance(part, cst.FormattedStringText) else "{}" for part in node.parts)
+        case cst.BinaryOperation(operator=cst.Add()):
+            return normalized(node.left) + normalized(node.right)
+    return "<" + re.sub(r"\s+", " ", code(node)) + ">"
+
+
+def message_hash(node: cst.BaseExpression | None) -> str:
+    """First 12 hexadecimal digits of the SHA-256 of the normalized message."""
+    return hashlib.sha256(normalized(node).encode()).hexdigest()[:12]
+
+
+def caught_types(handler: cst.ExceptHandler) -> tuple[str, ...]:
+    """Names that an except clause catches; a bare clause catches ``BaseException``."""
+    if handler.type is None:
+        return ("BaseException",)
+    if isinstance(handler.type, cst.Tuple):
+        return tuple(code(element.value) for element in handler.type.elements)
+    return (code(handler.type),)
+
+
+def clauses_of(node: cst.Try) -> tuple[tuple[str, ...], ...]:
+    """What the clauses of a try statement catch, in order."""
+    return tuple(caught_types(handler) for handler in node.handlers)
+
+
+def unwrapped(node: cst.Try) -> "cst.FlattenSentinel[cst.BaseStatement]":
+    """The body of a try statement in its place, with the comments that stood before it."""
+    body = list(node.body.body)
+    first = body[0].with_changes(leading_lines=[*node.leading_lines, *getattr(body[0], "leading_lines", ())])
+    return cst.FlattenSentinel([first, *body[1:]])  # type: ignore[list-item]
+
+
+class InTry(Rewrite):
+    """Base of the rewrites of a try statement, found by what its clauses catch and, where that is not enough, by a name
+    that its body assigns or calls."""
+
+    clauses: ClassVar[tuple[tuple[str, ...], ...]]
+    about: ClassVar[str | None] = None
+
+    def leave_Try(
+        self, original_node: cst.Try, updated_node: cst.Try
+    ) -> "cst.Try | cst.FlattenSentinel[cst.BaseStatement]":
+        if not self.inside() or clauses_of(original_node) != self.clauses:
+            return updated_node
+        if self.about is not None and self.about not in _assigned(original_node.body) | _called(original_node.body):
+            return updated_node
+        self.found += 1
+        return self.on_try(original_node, updated_node)
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> "cst.Try | cst.FlattenSentinel[cst.BaseStatement]":
+        """The changed statement."""
+        raise TypeError(f"{type(self).__name__} does not say what to do with its try statement")
+
+
+class StopTranslating(InTry):
+    """Drop clauses that turn exceptions into responses: the exceptions travel to the boundary.
+
+    A try statement left without clauses is unwrapped if it is short; a long one keeps a clause that re-raises, so that
+    the diff does not re-indent a whole function.
+    """
+
+    keep: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    LONGEST_UNWRAPPED: ClassVar[int] = 25  # lines
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> "cst.Try | cst.FlattenSentinel[cst.BaseStatement]":
+        kept = [handler for handler in updated.handlers if caught_types(handler) in self.keep]
+        if kept:
+            return updated.with_changes(handlers=kept)
+        if len(code(original.body).splitlines()) <= self.LONGEST_UNWRAPPED:
+            return unwrapped(updated)
+        clause = _handlers("except Exception:\n    raise  # rendered once, at the boundary")
+        return updated.with_changes(handlers=clause)
+
+
+class ReplaceClauses(InTry):
+    """All clauses of a try statement give way to clauses of ours."""
+
+    new: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        return updated.with_changes(handlers=_handlers(self.new))
+
+
+class AddFirstClause(InTry):
+    """A clause of ours before the others."""
+
+    new: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        return updated.with_changes(handlers=[*_handlers(self.new), *updated.handlers])
+
+
+class WidenClause(InTry):
+    """A clause catches one more type, for code that relied on a parent that this type no longer has."""
+
+    clause: ClassVar[tuple[str, ...]]
+    added: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        types = cst.parse_expression("(" + ", ".join((*self.clause, self.added)) + ")")
+        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
+        return updated.with_changes(handlers=handlers)
+
+
+class ReplaceBody(Rewrite):
+    """The body of one function; its decorators, signature and docstring stay. `shape` is the original's `shape_hash`."""
+
+    shape: ClassVar[str]
+    body: ClassVar[str]
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        plain = original.with_changes(leading_lines=(), lines_after_decorators=(), decorators=())
+        if shape_hash(code(plain)) != self.shape:
+            return updated
+        self.found += 1
+        docstring = updated.body.body[:1] if original.get_docstring() is not None else ()
+        return updated.with_changes(body=updated.body.with_changes(body=[*docstring, *statements(self.body)]))
+
+
+class Decorate(Rewrite):
+    """A function gets one decorator more, outermost."""
+
+    decorator: ClassVar[str]
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        self.found += 1
+        added = cst.Decorator(decorator=cst.parse_expression(self.decorator))
+        return updated.with_changes(decorators=[added, *updated.decorators])
+
+
+class RemoveDefinitions(Rewrite):
+    """Top-level classes that the library defines now; the name is imported instead."""
+
+    names: ClassVar[tuple[str, ...]]
+
+    def leave_ClassDef(  # type: ignore[override]
+        self, original_node: cst.ClassDef, updated_node: cst.ClassDef
+    ) -> cst.ClassDef | cst.RemovalSentinel:
+        super().leave_ClassDef(original_node, updated_node)
+        if self._stack or original_node.name.value not in self.names:
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+
+class InsertStatements(Rewrite):
+    """Statements of ours after or before each assignment to a name; without a name, at a function's start."""
+
+    after_assignment: ClassVar[str | None] = None
+    before_assignment: ClassVar[str | None] = None
+    new: ClassVar[str]
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> "cst.SimpleStatementLine | cst.FlattenSentinel[cst.BaseStatement]":
+        if not self.inside():
+            return updated_node
+        if self.after_assignment in _assigned(original_node):
+            self.found += 1
+            return cst.FlattenSentinel([updated_node, *statements(self.new)])
+        if self.before_assignment in _assigned(original_node):
+            self.found += 1
+            return cst.FlattenSentinel([*statements(self.new), updated_node])
+        return updated_node
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        if self.after_assignment is not None or self.before_assignment is not None:
+            return updated
+        self.found += 1
+        body = list(updated.body.body)
+        place = 1 if original.get_docstring() is not None else 0
+        body[place:place] = statements(self.new)
+        return updated.with_changes(body=updated.body.with_changes(body=body))
+
+
+def _checks_error_response(node: cst.If) -> str | None:
+    """The expression x of ``if isinstance(x, ErrorResponse)``."""
+    test = node.test
+    if not isinstance(test, cst.Call) or code(test.func) != "isinstance" or len(test.args) != 2:
+        return None
+    return code(test.args[0].value) if code(test.args[1].value) == "ErrorResponse" else None
+
+
+class RaiseReturnedError(Rewrite):
+    """``if isinstance(x, ErrorResponse): …`` raises what the response says, instead of sending it from the route."""
+
+    imports: ClassVar[tuple[tuple[str, str], ...]] = (("vllm_omni_errors.seams", "response_error"),)
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        response = _checks_error_response(original_node) if self.inside() else None
+        if response is None:
+            return updated_node
+        self.found += 1
+        new = statements(f"raise response_error({response})")
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=new))
+
+
+class DropErrorChecks(Rewrite):
+    """``if isinstance(x, ErrorResponse): return x`` goes where x comes from a helper that raises now.
+
+    Where x was needed for nothing else (`discard`), its assignment becomes a plain call.
+    """
+
+    discard: ClassVar[str | None] = None
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:
+        if not self.inside() or original_node.orelse is not None or _checks_error_response(original_node) is None:
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign | cst.Expr:
+        if self.inside() and [code(target.target) for target in original_node.targets] == [self.discard]:
+            return cst.Expr(value=updated_node.value)
+        return updated_node
+
+
+class RaiseReturnedName(Rewrite):
+    """``return x`` raises, where x is an error response that an inherited helper made."""
+
+    name: ClassVar[str]
+    imports: ClassVar[tuple[tuple[str, str], ...]] = (("vllm_omni_errors.seams", "response_error"),)
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        if not self.inside() or original_node.value is None or code(original_node.value) != self.name:
+            return updated_node
+        self.found += 1
+        return cst.Raise(exc=cst.parse_expression(f"response_error({self.name})"))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A reviewed decision about one raise or returned error response.
+
+    Attributes:
+        function: qualified name of the function that it stands in.
+        message: `message_hash` of its text.
+        decision: a key of `DECISIONS`.
+        parameter: public name of the request parameter at fault.
+        text: what the client reads instead, where the original text quotes a value, a path or an inner exception.
+        times: how often the function says it.
+    """
+
+    function: str
+    message: str
+    decision: str
+    parameter: str | None = None
+    text: str | None = None
+    times: int = 1
+
+
+class DecideSites(Rewrite):
+    """Raise sites and returned error responses become semantic exceptions, each as its review decided."""
+
+    sites: ClassVar[tuple[Site, ...]]
+    RESPONSES: ClassVar[tuple[str, ...]] = ("create_error_response", "_create_error_response")
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        decided = (DECISIONS[site.decision] for site in cls.sites)
+        cls.hits = sum(site.times for site in cls.sites)
+        cls.imports = tuple(dict.fromkeys((decision.module, decision.exception) for decision in decided))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = {(site.function, site.message): site for site in self.sites}
+        self._caught: list[str | None] = []
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
+        self._caught.append(code(node.name.name) if node.name else None)
+
+    def leave_ExceptHandler(
+        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
+    ) -> cst.ExceptHandler:
+        self._caught.pop()
+        return updated_node
+
+    def leave_Raise(self, original_node: cst.Raise, updated_node: cst.Raise) -> cst.Raise:
+        if not isinstance(original_node.exc, cst.Call):
+            return updated_node
+        raised = self._decided(original_node.exc)
+        if raised is None:
+            return updated_node
+        caught = self._caught[-1] if self._caught else None
+        cause = updated_node.cause or (cst.From(item=cst.Name(caught)) if caught else None)
+        return updated_node.with_changes(exc=raised, cause=cause)
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        call = original_node.value
+        if not isinstance(call, cst.Call) or code(call.func).rpartition(".")[2] not in self.RESPONSES:
+            return updated_node
+        raised = self._decided(call)
+        if raised is None:
+            return updated_node
+        caught = self._caught[-1] if self._caught else None
+        return cst.Raise(exc=raised, cause=cst.From(item=cst.Name(caught)) if caught else None)
+
+    def _decided(self, call: cst.Call) -> cst.Call | None:
+        site = self._open.get((self.qualified_name, message_hash(message_of(call))))
+        if site is None:
+            return None
+        self.found += 1
+        decision = DECISIONS[site.decision]
+        text = code(message_of(call) or cst.SimpleString('""')) if site.text is None else _literal(site.text)
+        parameter = f', parameter="{site.parameter}"' if decision.parameter and site.parameter else ""
+        raised = f"{decision.exception}({text}{parameter}{decision.arguments})"
+        return cst.ensure_type(cst.parse_expression(raised), cst.Call)
+
+
+def _literal(text: str) -> str:
+    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "f" + quoted if "{" in text else quoted
+
+
+def _handlers(source: str) -> list[cst.ExceptHandler]:
+    module = cst.parse_module("try:\n    pass\n" + textwrap.dedent(source).strip() + "\n")
+    return list(cst.ensure_type(module.body[0], cst.Try).handlers)
+
+
+def _assigned(node: cst.CSTNode) -> set[str]:
+    """Every target that an assignment below a node names."""
+    return {code(target.target) for target in matchers.findall(node, matchers.AssignTarget())}  # type: ignore[attr-defined]
+
+
+def _called(node: cst.CSTNode) -> set[str]:
+    """Every function that a call below a node names."""
+    return {code(call.func) for call in matchers.findall(node, matchers.Call())}  # type: ignore[attr-defined]
+
+
+class ExportNames(Rewrite):
+    """The names that a module re-exports, in an ``__all__``."""
+
+    names: ClassVar[tuple[str, ...]]
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        self.found += 1
+        listed = statements("__all__ = [" + ", ".join(f'"{name}"' for name in self.names) + ",]")
+        return updated_node.with_changes(body=[*updated_node.body, *listed])
