@@ -93,8 +93,10 @@ class Log:
         begin = self.file.tell()
         process = subprocess.Popen(command, stdout=self.file, stderr=subprocess.STDOUT, cwd=ROOT)
         try:
-            while (code := self._wait(process)) is None:
+            code = self._wait(process)
+            while code is None:
                 say(f"      still at it, {time.monotonic() - start:.0f} s")
+                code = self._wait(process)
         except BaseException:
             process.kill()
             process.wait()

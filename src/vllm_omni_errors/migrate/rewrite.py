@@ -136,7 +136,7 @@ STYLE = (
 
 def _ruff(source: str, *arguments: str) -> str:
     command = [find_ruff_bin(), *arguments, "--quiet", *STYLE, "-"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, input=source, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 def tidy(source: str) -> str:

@@ -5,16 +5,18 @@ from typing import ClassVar
 
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.shapes import (
+    AddArgument,
     AddFirstClause,
     DecideSites,
-    Decorate,
     DropErrorChecks,
     InsertStatements,
     RaiseReturnedError,
     RaiseReturnedName,
     ReplaceClauses,
+    ReplaceKeyword,
     Site,
     StopTranslating,
+    WrapCallee,
 )
 
 API_SERVER = "entrypoints/openai/api_server.py"
@@ -26,6 +28,7 @@ CREATE_CHAT = "OmniOpenAIServingChat._create_chat_completion"
 DIFFUSION_CHAT = "OmniOpenAIServingChat._create_diffusion_chat_completion"
 GENERATE_IMAGES = "OmniOpenAIServingChat.generate_diffusion_images"
 
+REVIEWED = ("create_batch_chat_completion", "create_chat_completion", "edit_images", "generate_images")
 _ENGINE = ("EngineGenerateError", "EngineDeadError")
 _IMAGE_CLAUSES = (_ENGINE, ("HTTPException",), ("OmniClientError",), ("ValueError",), ("Exception",))
 
@@ -145,28 +148,6 @@ class ChatLayersPropagate(_PropagateValueError):
     function = DIFFUSION_CHAT
 
 
-class ChatGenerationPropagates(_Propagate):
-    """A raw `ValueError` of the engine or of the answer's construction was reported as the client's."""
-
-    module = CHAT
-    function = CREATE_CHAT
-    clauses = (("ValueError",),)
-    about = "generator"
-    before = """
-        def schedule():
-            try:
-                generator = start()
-                generators.append(generator)
-            except ValueError as e:
-                return respond(e)
-    """
-    after = """
-        def schedule():
-            generator = start()
-            generators.append(generator)
-    """
-
-
 class ChatAnswerPropagates(_Propagate):
     """A raw `ValueError` of the answer's construction was reported as the client's."""
 
@@ -212,19 +193,13 @@ class ChatCollectionPropagates(_Propagate):
     """
 
 
-class DiffusionChatPropagates(_Requests, ReplaceClauses):
-    """Typed errors travel; any other failure was, and is, a 500, now without its raw text and with the right type."""
+class DiffusionChatPropagates(_Propagate):
+    """Every failure was a 500 with the raw text of the exception and the type of a client error."""
 
     module = CHAT
     function = DIFFUSION_CHAT
     clauses = (("OmniClientError",), ("Exception",))
-    imports = (("vllm.exceptions", "VLLMError"), ("vllm.exceptions", "VLLMServerError"))
-    new = """
-        except VLLMError:
-            raise
-        except Exception as e:
-            raise VLLMServerError("Generation failed.") from e
-    """
+    LONGEST_UNWRAPPED = 0
     before = """
         async def answer():
             try:
@@ -235,16 +210,11 @@ class DiffusionChatPropagates(_Requests, ReplaceClauses):
                 return respond(str(e), status_code=500)
     """
     after = """
-        from vllm.exceptions import VLLMError, VLLMServerError
-
-
         async def answer():
             try:
                 return await run()
-            except VLLMError:
-                raise
-            except Exception as e:
-                raise VLLMServerError("Generation failed.") from e
+            except Exception:
+                raise  # rendered once, at the boundary
     """
 
 
@@ -355,6 +325,55 @@ class LoraSeam(_ValueErrorSeam):
     """
 
 
+class ChatParametersSeam(_ValueErrorSeam):
+    """Sampling parameters are built from the request alone: what is wrong with them is the client's."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    about = "generator"
+    new = "except (ValueError, TypeError, OverflowError) as e:\n    raise request_error(e) from e"
+    before = """
+        def schedule():
+            try:
+                generator = start()
+                generators.append(generator)
+            except ValueError as e:
+                return respond(e)
+    """
+    after = """
+        from vllm_omni_errors.seams import request_error
+
+
+        def schedule():
+            try:
+                generator = start()
+                generators.append(generator)
+            except (ValueError, TypeError, OverflowError) as e:
+                raise request_error(e) from e
+    """
+
+
+class InputProcessorSeam(_Requests, WrapCallee):
+    """vLLM's input processor reads the request, and raises raw types for some of the client's mistakes."""
+
+    module = "engine/async_omni_engine.py"
+    function = "AsyncOmniEngine._build_add_request_message"
+    callee = "self.input_processor.process_inputs"
+    wrapper = "reads_request"
+    imports = (("vllm_omni_errors.seams", "reads_request"),)
+    before = """
+        def build(self, prompt):
+            return self.input_processor.process_inputs(prompt)
+    """
+    after = """
+        from vllm_omni_errors.seams import reads_request
+
+
+        def build(self, prompt):
+            return reads_request(self.input_processor.process_inputs)(prompt)
+    """
+
+
 class ChatPromptErrorsTravel(_Requests, AddFirstClause):
     """Building an image prompt may fail softly; a message without a prompt is still the client's mistake."""
 
@@ -438,47 +457,74 @@ class InputImagesDecode(_Requests, InsertStatements):
     """
 
 
-# ---- the server's own output ----------------------------------------------------------------------------------------
+# ---- raw exceptions of reviewed routes ------------------------------------------------------------------------------
 
 
-class _OutputConversion(_Requests, Decorate):
-    """What the models produced is the server's: a raw exception while it is converted is a 500, never the client's."""
+class ReviewedRoutes(_Requests, AddArgument):
+    """On routes whose own errors are all typed, a raw exception is an unknown failure of the server, 500."""
 
-    decorator = "output_conversion"
-    imports = (("vllm_omni_errors.seams", "output_conversion"),)
+    module = "entrypoints/serve/utils/errors.py"
+    function = "_register_omni_exception_handlers"
+    callee = "install"
+    argument = "reviewed=" + repr(REVIEWED).replace("'", '"')
     before = """
-        def encode(image):
-            return image.save()
+        def register(app):
+            install(app)
+    """
+    after = before.replace("install(app)", f"install(app, {argument})")
+
+
+# ---- failures of one request in a stage -----------------------------------------------------------------------------
+
+
+class _StageFailure(_Requests, ReplaceKeyword):
+    """A stage that fails on a request and goes on is an engine failure with the stage's number, not a raw error."""
+
+    module = "entrypoints/omni_base.py"
+    callee = "raise_client_error_or"
+    keyword = "fallback"
+    imports = (("functools", "partial"), ("vllm_omni.errors", "OmniEngineGenerateError"))
+
+
+class StageMessageNamesStage(_StageFailure):
+    __doc__ = _StageFailure.__doc__
+    function = "OmniBase._raise_nonfatal_error_message"
+    value = "partial(OmniEngineGenerateError, stage_id=msg.stage_id)"
+    before = """
+        def fail(self, msg):
+            raise_client_error_or(msg.error, fallback=RuntimeError)
     """
     after = """
-        from vllm_omni_errors.seams import output_conversion
+        from functools import partial
+
+        from vllm_omni.errors import OmniEngineGenerateError
 
 
-        @output_conversion
-        def encode(image):
-            return image.save()
+        def fail(self, msg):
+            raise_client_error_or(msg.error, fallback=partial(OmniEngineGenerateError, stage_id=msg.stage_id))
     """
 
 
-def _output_conversion(module: str, function: str) -> type[Rewrite]:
-    name = "".join(part.title() for part in function.rpartition(".")[2].split("_")) + "IsOutput"
-    return type(
-        name, (_OutputConversion,), {"module": module, "function": function, "__doc__": _OutputConversion.__doc__}
-    )
+class StageOutputNamesStage(_StageFailure):
+    __doc__ = _StageFailure.__doc__
+    function = "OmniBase._check_engine_output_error"
+    value = "partial(OmniEngineGenerateError, stage_id=stage_id)"
+    before = """
+        def fail(self, text, stage_id):
+            raise_client_error_or(text, fallback=EngineGenerateError)
+    """
+    after = """
+        from functools import partial
+
+        from vllm_omni.errors import OmniEngineGenerateError
 
 
-OUTPUT_CONVERSIONS = tuple(
-    _output_conversion(module, function)
-    for module, function in (
-        (API_SERVER, "_build_image_generation_response"),
-        (IMAGES, "_normalize_image"),
-        (SIZES, "encode_image_base64"),
-        (SIZES, "encode_image_base64_with_compression"),
-        (CHAT, "OmniOpenAIServingChat._create_text_choice"),
-        (CHAT, "OmniOpenAIServingChat._create_audio_choice"),
-        (CHAT, "OmniOpenAIServingChat._create_image_choice"),
-    )
-)
+        def fail(self, text, stage_id):
+            raise_client_error_or(text, fallback=partial(OmniEngineGenerateError, stage_id=stage_id))
+    """
+
+
+# ---- the server's own output ----------------------------------------------------------------------------------------
 
 
 class _NoImages(_Requests, InsertStatements):
@@ -533,7 +579,12 @@ class NoImagesInChat(_NoImages):
     after = _NoImages.after.replace("flattened", "image_contents")
 
 
-# ---- what a route must know or check itself ---------------------------------------------------------------------------
+class NoImagesInDiffusionChat(NoImagesInChat):
+    __doc__ = _NoImages.__doc__
+    function = DIFFUSION_CHAT
+
+
+# ---- what a route must know or check itself ------------------------------------------------------------------------
 
 
 class DiffusionChatKnowsItsModel(_Requests, InsertStatements):
@@ -571,6 +622,58 @@ class DiffusionChatKnowsItsModel(_Requests, InsertStatements):
                         )
                 return await self.run(request)
     '''
+
+
+class EditSeedFits(_Requests, InsertStatements):
+    """A seed that does not fit the engine's messages was refused far from here, without the parameter's name."""
+
+    module = API_SERVER
+    function = "edit_images"
+    before_assignment = "output_format"
+    imports = (("vllm.exceptions", "VLLMValidationError"),)
+    new = """
+        if seed is not None and not -(2**63) <= seed < 2**64:
+            raise VLLMValidationError("seed must fit in 64 bits.", parameter="seed")
+    """
+    before = """
+        def edit(seed, output_format):
+            output_format = choose(output_format)
+            return run(seed, output_format)
+    """
+    after = """
+        from vllm.exceptions import VLLMValidationError
+
+
+        def edit(seed, output_format):
+            if seed is not None and not -(2**63) <= seed < 2**64:
+                raise VLLMValidationError("seed must fit in 64 bits.", parameter="seed")
+            output_format = choose(output_format)
+            return run(seed, output_format)
+    """
+
+
+class MissingHandlers(_Requests, InsertStatements):
+    """vLLM's routes, tokenize among them, failed on a handler that a diffusion-only server does not have."""
+
+    module = API_SERVER
+    function = "omni_run_server_worker"
+    after_call = "omni_init_app_state"
+    imports = (("vllm_omni_errors.seams", "fill_missing_handlers"),)
+    new = "fill_missing_handlers(app.state)"
+    before = """
+        async def serve(app):
+            await omni_init_app_state(app.state)
+            await listen(app)
+    """
+    after = """
+        from vllm_omni_errors.seams import fill_missing_handlers
+
+
+        async def serve(app):
+            await omni_init_app_state(app.state)
+            fill_missing_handlers(app.state)
+            await listen(app)
+    """
 
 
 _KEEP_REQUEST_ID = """
@@ -905,11 +1008,16 @@ class BatchSites(_Sites):
 
 
 REQUESTS: tuple[type[Rewrite], ...] = (
+    ReviewedRoutes,
+    StageMessageNamesStage,
+    StageOutputNamesStage,
     ChatRoutePropagates,
     BatchRoutePropagates,
     GenerateImagesPropagates,
     EditImagesPropagates,
     EditLayersPropagate,
+    EditSeedFits,
+    MissingHandlers,
     ChatRouteRaisesResponse,
     BatchRouteRaisesResponse,
     GenerateImagesRaisesResponse,
@@ -925,9 +1033,10 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     DiffusionSites,
     ChatDiffusionArgumentsSeam,
     ChatPreprocessingSeam,
+    ChatParametersSeam,
+    InputProcessorSeam,
     ChatPromptErrorsTravel,
     ChatChecksRaise,
-    ChatGenerationPropagates,
     ChatAnswerPropagates,
     ChatCollectionPropagates,
     ChatLayersPropagate,
@@ -935,10 +1044,10 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     DiffusionChatKnowsItsModel,
     DiffusionChatRequestId,
     ImageRequestId,
-    *OUTPUT_CONVERSIONS,
     NoImagesInDirectResult,
     NoImagesInMultiStageResult,
     NoImagesInChat,
+    NoImagesInDiffusionChat,
     ChatAudioFormatRaises,
     DiffusionChatAudioFormatRaises,
     ImagePreparationRaises,

@@ -158,7 +158,7 @@ class WidenClause(InTry):
 
 
 class ReplaceBody(Rewrite):
-    """The body of one function; its decorators, signature and docstring stay. `shape` is the original's `shape_hash`."""
+    """The body of a function; decorators, signature and docstring stay. `shape` is the original's `shape_hash`."""
 
     shape: ClassVar[str]
     body: ClassVar[str]
@@ -172,15 +172,49 @@ class ReplaceBody(Rewrite):
         return updated.with_changes(body=updated.body.with_changes(body=[*docstring, *statements(self.body)]))
 
 
-class Decorate(Rewrite):
-    """A function gets one decorator more, outermost."""
+class WrapCallee(Rewrite):
+    """Every call of one function inside `function` goes through a wrapper: ``f(x)`` becomes ``wrapper(f)(x)``."""
 
-    decorator: ClassVar[str]
+    callee: ClassVar[str]
+    wrapper: ClassVar[str]
 
-    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not self.inside() or code(original_node.func) != self.callee:
+            return updated_node
         self.found += 1
-        added = cst.Decorator(decorator=cst.parse_expression(self.decorator))
-        return updated.with_changes(decorators=[added, *updated.decorators])
+        return updated_node.with_changes(func=cst.parse_expression(f"{self.wrapper}({self.callee})"))
+
+
+class AddArgument(Rewrite):
+    """Every call of one function inside `function` gets one argument more."""
+
+    callee: ClassVar[str]
+    argument: ClassVar[str]
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not self.inside() or code(original_node.func) != self.callee:
+            return updated_node
+        self.found += 1
+        added = cst.ensure_type(cst.parse_expression(f"f({self.argument})"), cst.Call).args
+        return updated_node.with_changes(args=[*updated_node.args, *added])
+
+
+class ReplaceKeyword(Rewrite):
+    """The value of one keyword argument, in every call of one function inside `function`."""
+
+    callee: ClassVar[str]
+    keyword: ClassVar[str]
+    value: ClassVar[str]
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not self.inside() or code(original_node.func) != self.callee:
+            return updated_node
+        args = list(updated_node.args)
+        for i, argument in enumerate(args):
+            if argument.keyword is not None and argument.keyword.value == self.keyword:
+                self.found += 1
+                args[i] = argument.with_changes(value=cst.parse_expression(self.value))
+        return updated_node.with_changes(args=args)
 
 
 class RemoveDefinitions(Rewrite):
@@ -199,9 +233,13 @@ class RemoveDefinitions(Rewrite):
 
 
 class InsertStatements(Rewrite):
-    """Statements of ours after or before each assignment to a name; without a name, at a function's start."""
+    """Statements of ours after or before each assignment to a name, or after each call as a statement of its own.
+
+    Without either they stand at the function's start.
+    """
 
     after_assignment: ClassVar[str | None] = None
+    after_call: ClassVar[str | None] = None
     before_assignment: ClassVar[str | None] = None
     new: ClassVar[str]
 
@@ -210,7 +248,7 @@ class InsertStatements(Rewrite):
     ) -> "cst.SimpleStatementLine | cst.FlattenSentinel[cst.BaseStatement]":
         if not self.inside():
             return updated_node
-        if self.after_assignment in _assigned(original_node):
+        if self.after_assignment in _assigned(original_node) or self.after_call in _called(original_node):
             self.found += 1
             return cst.FlattenSentinel([updated_node, *statements(self.new)])
         if self.before_assignment in _assigned(original_node):
@@ -219,7 +257,7 @@ class InsertStatements(Rewrite):
         return updated_node
 
     def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
-        if self.after_assignment is not None or self.before_assignment is not None:
+        if self.after_assignment or self.after_call or self.before_assignment:
             return updated
         self.found += 1
         body = list(updated.body.body)
@@ -374,7 +412,8 @@ def _handlers(source: str) -> list[cst.ExceptHandler]:
 
 def _assigned(node: cst.CSTNode) -> set[str]:
     """Every target that an assignment below a node names."""
-    return {code(target.target) for target in matchers.findall(node, matchers.AssignTarget())}  # type: ignore[attr-defined]
+    assignments = matchers.AssignTarget() | matchers.AnnAssign()
+    return {code(assignment.target) for assignment in matchers.findall(node, assignments)}  # type: ignore[attr-defined]
 
 
 def _called(node: cst.CSTNode) -> set[str]:

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: every change of a migration, worked out and checked before anything is written."""
+
+import io
+import re
+import tokenize
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from vllm_omni_errors.migrate import manifest as manifests
+from vllm_omni_errors.migrate import rewrites as catalogue
+from vllm_omni_errors.migrate.diff import unified
+from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
+from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module
+from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, Unmatched
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(step, done, total)``; steps are "read", "rewrite", "wheel" and "write"."""
+
+KNOWN_VERSIONS = ("0.30.0",)
+
+NOTICE = "# This file was changed by vllm-omni-errors {version}: it is not vLLM-Omni's original.\n# Phases: {phases}.\n"
+NOTICE_PATTERN = re.compile(r"^# This file was changed by vllm-omni-errors [^\n]*\n# Phases: [^\n]*\n", re.MULTILINE)
+LICENCE_PATTERN = re.compile(r"SPDX-|copyright|licen[cs]e", re.IGNORECASE)
+FIRST_LINES_PATTERN = re.compile(r"#!|#.*coding[:=]")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that comes out different. `before` is None for a new file; `diff` is its unified diff."""
+
+    path: str
+    before: bytes | None
+    after: bytes
+    mode: int
+    diff: bytes
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a migration will write.
+
+    Attributes:
+        version: version of the stock vLLM-Omni, None if unknown.
+        phases: phases that the result has.
+        new_phases: those of them that the source did not have; empty if there is nothing to do.
+        changes: changed files in order of their paths, the manifest last.
+        rewrites: rewrites that were applied by this run.
+        reasons: by the name of a rewrite, why it is made.
+        notes: sentences that the user should read.
+    """
+
+    version: str | None
+    phases: tuple[str, ...]
+    new_phases: tuple[str, ...]
+    changes: tuple[Change, ...]
+    rewrites: tuple[AppliedRewrite, ...]
+    reasons: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> dict[str, Change]:
+        """Changes by path."""
+        return {change.path: change for change in self.changes}
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A decoded module, without its byte order mark and without our notice."""
+
+    text: str
+    mark: bytes
+
+
+class _UnreadableError(Exception):
+    """A module that cannot be rewritten; the message is the reason."""
+
+
+def make_plan(
+    source: Source,
+    *,
+    phase: str | None = None,
+    rewrites: Sequence[type[Rewrite]] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Apply the rewrites of all phases up to `phase` to the files that they name, in memory.
+
+    `rewrites` is `rewrites.ALL` unless given. A source that is migrated already gets only the phases that it lacks.
+
+    Raises MigrationError if a phase is unknown, if any rewrite does not find its place (all of them are listed in its
+    `unmatched`), or if the source is a migrated tree that was edited afterwards.
+    """
+    every = tuple(catalogue.ALL if rewrites is None else rewrites)
+    wanted = _phases_up_to(phase)
+    earlier = _earlier(source, every)
+    done = earlier.phases if earlier else ()
+    missing = tuple(name for name in wanted if name not in done)
+    version = earlier.source_version if earlier else source.version
+    if earlier and not missing:
+        return Plan(version, done, (), (), (), {}, (_nothing_to_do(done, wanted, earlier),))
+    chosen = sorted((r for r in every if r.phase in missing), key=lambda r: PHASES.index(r.phase))
+    changes, files = _rewrite_all(source, chosen, earlier, version, progress)
+    applied = tuple(AppliedRewrite(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen)
+    phases = tuple(name for name in PHASES if name in done or name in missing)
+    changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied))
+    notes: tuple[str, ...] = ()
+    if version not in KNOWN_VERSIONS:
+        notes = (f"The rewrites are written for {_known()}; this is {_named(version)}, and every one found its place.",)
+    reasons = {r.__name__: " ".join((r.__doc__ or "").split()) for r in chosen}
+    return Plan(version, phases, missing, tuple(changes), applied, reasons, notes)
+
+
+def _phases_up_to(phase: str | None) -> tuple[str, ...]:
+    names: tuple[str, ...] = PHASES
+    if phase is None:
+        return names
+    if phase not in names:
+        raise MigrationError(f"--phase {phase}", "there is no such phase", f"The phases are {', '.join(names)}.")
+    return names[: names.index(phase) + 1]
+
+
+def _known() -> str:
+    return f"vLLM-Omni {' and '.join(KNOWN_VERSIONS)}"
+
+
+def _named(version: str | None) -> str:
+    return f"vLLM-Omni {version}" if version else "a vLLM-Omni of unknown version"
+
+
+def _path(rewrite: type[Rewrite]) -> str:
+    return f"{PACKAGE}/{rewrite.module}"
+
+
+# A source that is migrated already
+
+
+def _earlier(source: Source, every: Sequence[type[Rewrite]]) -> Manifest | None:
+    if source.entry(manifests.PATH) is None:
+        return None
+    from_stock = "Begin again from the stock vLLM-Omni."
+    manifest = manifests.load(source.read(manifests.PATH), source.label)
+    edited = []
+    for file in manifest.files:
+        entry = source.entry(file.path)
+        if entry is None or entry.path != file.path or entry.link is not None:
+            edited.append(f"{file.path} (missing)")
+        elif manifests.sha256(source.read(file.path)) != file.sha256:
+            edited.append(file.path)
+    if edited:
+        raise MigrationError(
+            source.label, f"it was migrated before, and these files were edited since: {', '.join(edited)}", from_stock
+        )
+    mine = {(r.__name__, r.phase, _path(r)) for r in every if r.phase in manifest.phases}
+    theirs = {(row.rewrite, row.phase, row.path) for row in manifest.rewrites}
+    if mine != theirs or not set(manifest.phases) <= set(PHASES):
+        raise MigrationError(
+            source.label,
+            f"it was migrated by vllm-omni-errors {manifest.library_version}, whose rewrites were not those of"
+            f" {manifests.library_version()}",
+            from_stock,
+        )
+    return manifest
+
+
+def _nothing_to_do(done: Sequence[str], wanted: Sequence[str], earlier: Manifest) -> str:
+    note = (
+        f"Nothing to do: this vLLM-Omni was migrated by vllm-omni-errors {earlier.library_version}"
+        f" (phases: {', '.join(done)})."
+    )
+    later = [name for name in done if name not in wanted]
+    return note + (f" Later phases are not taken back: {', '.join(later)}." if later else "")
+
+
+# Rewriting
+
+
+def _rewrite_all(
+    source: Source,
+    chosen: Sequence[type[Rewrite]],
+    earlier: Manifest | None,
+    version: str | None,
+    progress: Progress | None,
+) -> tuple[list[Change], dict[str, ChangedFile]]:
+    by_path: dict[str, list[type[Rewrite]]] = {}
+    for rewrite in chosen:
+        by_path.setdefault(_path(rewrite), []).append(rewrite)
+    files = {file.path: file for file in earlier.files} if earlier else {}
+    changes: list[Change] = []
+    unmatched: list[Unmatched] = []
+    for done, (path, group) in enumerate(sorted(by_path.items())):
+        if progress:
+            progress("rewrite", done, len(by_path))
+        try:
+            before, after = _rewrite_file(source, path, group, files.get(path), unmatched)
+        except _UnreadableError as error:
+            unmatched += [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+            continue
+        if after != before:
+            phases = _file_phases(group, files.get(path))
+            original = files[path].original_sha256 if path in files else manifests.sha256(before)
+            files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
+            changes.append(_change(source, path, before, after))
+    if progress:
+        progress("rewrite", len(by_path), len(by_path))
+    if unmatched:
+        raise _no_place(source, version, unmatched)
+    return changes, files
+
+
+def _rewrite_file(
+    source: Source,
+    path: str,
+    group: Sequence[type[Rewrite]],
+    earlier: ChangedFile | None,
+    unmatched: list[Unmatched],
+) -> tuple[bytes, bytes]:
+    entry = source.entry(path)
+    if entry is None:
+        raise _UnreadableError("there is no such file")
+    if entry.link is not None:
+        raise _UnreadableError(
+            f"{entry.path} is a symbolic link to {entry.link}, and what it leads to is not rewritten"
+        )
+    before = source.read(path)
+    module = _decode(before)
+    try:
+        text, mismatches = rewrite_module(module.text, group)
+    except cst.ParserSyntaxError as error:
+        raise _UnreadableError(f"the file does not parse (line {error.raw_line})") from None
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise _UnreadableError(f"a rewrite of this file failed ({type(error).__name__} at {place}: {error})") from error
+    if mismatches:
+        by_name = {rewrite.__name__: rewrite for rewrite in group}
+        unmatched += [_unmatched(by_name[miss.rewrite], miss.found) for miss in mismatches]
+        return before, before
+    if text == module.text:
+        return before, before
+    notice = NOTICE.format(version=manifests.library_version(), phases=", ".join(_file_phases(group, earlier)))
+    after = module.mark + add_notice(text, notice).encode("utf-8")
+    _compile(path, after)
+    return before, after
+
+
+def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) -> tuple[str, ...]:
+    names = {rewrite.phase for rewrite in group}
+    return tuple(name for name in PHASES if name in names or (earlier and name in earlier.phases))
+
+
+def _decode(content: bytes) -> _Text:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    except SyntaxError as error:
+        raise _UnreadableError(f"the file is not UTF-8 ({error})") from None
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raise _UnreadableError(f"the file says that it is encoded as {encoding}, not as UTF-8")
+    mark = BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+    try:
+        text = content[len(mark) :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _UnreadableError(f"the file is not UTF-8 (byte {error.start + len(mark)})") from None
+    return _Text(remove_notice(text), mark)
+
+
+def _compile(path: str, content: bytes) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(content, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise _UnreadableError(f"after the rewrites the file does not compile: {error}") from None
+
+
+def add_notice(text: str, notice: str) -> str:
+    """Put a notice of our own below the licence header, in the file's own newlines.
+
+    The licence header is the first block of comments that speaks of a licence or a copyright; without one the notice
+    comes first, below an interpreter line and a coding line.
+    """
+    lines = text.split("\n")
+    end = 0
+    place = 0
+    while end < len(lines) and (not lines[end].strip() or lines[end].startswith("#")):
+        start = end
+        while end < len(lines) and lines[end].startswith("#"):
+            end += 1
+        if any(LICENCE_PATTERN.search(line) for line in lines[start:end]):
+            place = end
+            break
+        if end == start:
+            end += 1
+    if not place:
+        while place < min(2, len(lines)) and FIRST_LINES_PATTERN.match(lines[place]):
+            place += 1
+    carriage = "\r" if lines[0].endswith("\r") else ""
+    return "\n".join([*lines[:place], *(line + carriage for line in notice.splitlines()), *lines[place:]])
+
+
+def remove_notice(text: str) -> str:
+    """Take our notice out again; text without one stays as it is."""
+    return NOTICE_PATTERN.sub("", text, count=1)
+
+
+# What did not match
+
+
+def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None) -> Unmatched:
+    if reason is None:
+        if not found:
+            reason = "its place is missing"
+        elif found < rewrite.hits:
+            reason = "some of its places are missing"
+        else:
+            reason = "its place is ambiguous"
+    return Unmatched(rewrite.__name__, rewrite.phase, _path(rewrite), rewrite.function, rewrite.hits, found, reason)
+
+
+def _no_place(source: Source, version: str | None, unmatched: list[Unmatched]) -> MigrationError:
+    count = len(unmatched)
+    which = "1 rewrite does" if count == 1 else f"{count} rewrites do"
+    if version in KNOWN_VERSIONS:
+        next_step = "If this source was edited, give the stock one; if not, please report it."
+    else:
+        next_step = f"The rewrites are written for {_known()}; give that version."
+    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched))
+
+
+# What comes out
+
+
+def _change(source: Source, path: str, before: bytes | None, after: bytes) -> Change:
+    entry = source.entry(path)
+    mode = entry.mode if entry else 0o644
+    return Change(path, before, after, mode, *unified(path, before, after, mode))
+
+
+def _manifest_change(
+    source: Source,
+    earlier: Manifest | None,
+    version: str | None,
+    phases: tuple[str, ...],
+    changes: Sequence[Change],
+    files: Mapping[str, ChangedFile],
+    applied: tuple[AppliedRewrite, ...],
+) -> Change:
+    after = {change.path: change.after for change in changes}
+
+    def read(path: str) -> bytes:
+        return after[path] if path in after else source.read(path)
+
+    manifest = Manifest(
+        version,
+        manifests.library_version(),
+        phases,
+        tuple(file for _, file in sorted(files.items())),
+        (*(earlier.rewrites if earlier else ()), *applied),
+        manifests.tree_digest(source.entries, read),
+    )
+    before = source.read(manifests.PATH) if earlier else None
+    return _change(source, manifests.PATH, before, manifest.dump())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a migration did, or why it could not, for a terminal and as JSON."""
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vllm_omni_errors.migrate import Result, RewriteRow
+from vllm_omni_errors.migrate.manifest import LIBRARY, library_version
+from vllm_omni_errors.migrate.source import MigrationError
+
+
+def show_result(console: Console, result: Result) -> None:
+    """Print the rewrites by phase and file, the totals, and where everything lies."""
+    if result.rewrites:
+        _show_rewrites(console, result)
+    for note in result.notes:
+        _line(console, note)
+    if result.new_phases:
+        places = sum(row.places for row in result.rewrites)
+        _line(
+            console,
+            f"vLLM-Omni {result.version or 'of unknown version'}, {_phases(result)}:"
+            f" {_count(len(result.rewrites), 'rewrite')} in {_count(places, 'place')};"
+            f" {_count(len(result.files), 'file')} changed or new, +{result.added} -{result.removed} lines;"
+            f" {_count(result.unchanged, 'file')} unchanged.",
+        )
+    for name, path in (("Tree", result.out), ("Wheel", result.wheel), ("Diff", result.diff)):
+        if path is not None:
+            _line(console, f"{name + ':':<7}{path}")
+    depends = " (the wheel depends on it)" if result.wheel else ""
+    _line(console, f"Needs: {LIBRARY} {library_version()} or later where it runs{depends}.")
+
+
+def _show_rewrites(console: Console, result: Result) -> None:
+    lines = {file.path: f"+{file.added} -{file.removed}" for file in result.files}
+    widest = max(len(row.rewrite) for row in result.rewrites)
+    header = _grid(widest)
+    header.add_row("Rewrite", "Places", "Why", style="dim")
+    console.print(header)
+
+    def place(row: RewriteRow) -> tuple[int, str]:
+        return result.phases.index(row.phase), row.path
+
+    for (phase, path), rows in groupby(sorted(result.rewrites, key=place), key=place):
+        heading = Text.assemble(
+            (f"{result.phases[phase]}  {path}", "bold"), (f"  {lines.get(path, '')}".rstrip(), "dim")
+        )
+        console.print(heading, soft_wrap=True)
+        table = _grid(widest)
+        for row in rows:
+            table.add_row(row.rewrite, str(row.places), Text(row.why))
+        console.print(table)
+    console.print()
+
+
+def _grid(widest: int) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    grid.add_column(width=widest + 2, no_wrap=True)
+    grid.add_column(width=len("Places"), justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def show_unmatched(console: Console, error: MigrationError) -> None:
+    """Print every rewrite that did not find its place; nothing if that was not the reason."""
+    if not error.unmatched:
+        return
+    table = Table(title="What did not match", title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("Rewrite", "File", "Function", "Expected", "Found", "Reason"):
+        table.add_column(column, overflow="fold", justify="right" if column in ("Expected", "Found") else "left")
+    for row in error.unmatched:
+        function = row.function or "(module)"
+        table.add_row(row.rewrite, row.path, function, str(row.expected), str(row.found), Text(row.reason))
+    console.print(table)
+
+
+def error_json(error: MigrationError) -> dict[str, Any]:
+    """A failure as plain objects, for `json.dumps`."""
+    return {
+        "error": {
+            "subject": error.subject,
+            "reason": error.reason,
+            "next_step": error.next_step,
+            "unmatched": [asdict(row) for row in error.unmatched],
+        }
+    }
+
+
+def _phases(result: Result) -> str:
+    return f"phase{'' if len(result.new_phases) == 1 else 's'} {', '.join(result.new_phases)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules that every answer is held to, whatever the check (contract, sections 1 to 4).
+
+`judge(answer, expect, canaries)` returns one `Finding` per broken rule. `Expect` says what is particular to a check.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from vllm_omni_errors.probe.canaries import Canaries
+from vllm_omni_errors.probe.client import Answer
+from vllm_omni_errors.probe.record import Finding
+
+MESSAGE_CHARACTERS = 2_000
+ERROR_BODY_BYTES = 32 * 1024
+SHOWN_CHARACTERS = 160
+
+# Fields that the contract adds to vLLM's; servers that never heard of it lack them everywhere.
+IDS = ("request_id", "error_stage_id")
+ENVELOPE: Mapping[str, tuple[type, ...]] = {
+    "message": (str,),
+    "type": (str,),
+    "param": (str, type(None)),
+    "code": (int,),
+    "request_id": (str, type(None)),
+    "error_stage_id": (int, type(None)),
+}
+
+# Contract, section 1: the catalogue's type for each status. The HTTP phrase is upstream's for its own HTTPExceptions.
+TYPES: Mapping[int, frozenset[str]] = {
+    400: frozenset({"BadRequestError", "GuardrailViolationError"}),
+    404: frozenset({"NotFoundError"}),
+    409: frozenset({"ConflictError"}),
+    422: frozenset({"UnprocessableEntityError", "Unprocessable Entity", "Unprocessable Content"}),
+    500: frozenset({"InternalServerError"}),
+    501: frozenset({"NotImplementedError"}),
+    503: frozenset({"ServiceUnavailableError"}),
+    504: frozenset({"GatewayTimeoutError"}),
+}
+CATALOGUE_TYPES = frozenset().union(*TYPES.values())
+PHRASES: Mapping[str, int] = {status.phrase: int(status) for status in HTTPStatus}
+
+# What no error text may hold, planted by us or not (contract, section 3).
+LEAKS: Mapping[str, re.Pattern[str]] = {
+    "a traceback": re.compile(r'Traceback \(most recent call last\)|File \\?"[^"\n]{1,300}", line \d+'),
+    "a file path": re.compile(
+        r"(?<![\w/.:-])/(?:root|home|usr|opt|tmp|var|srv|mnt|workspace|etc|proc|Users|nix|app)/[^\s\"'\\,)]+|\b[A-Za-z]:\\\\?\w+\\|"
+        r"site-packages|\b\w+/\w+\.py\b"
+    ),
+    "a memory address": re.compile(r"\b0x[0-9a-fA-F]{6,}\b"),
+    "a rejected value": re.compile(r"\b(?:input_)?value=|\(parameter="),
+    "the input of a validation error": re.compile(r"""['"](?:input|ctx)\\?['"]: """),
+    "the repr of an object": re.compile(r"<[\w.]+ object|<class '|<function |<bound method "),
+    "credentials of a URL": re.compile(r"://[^/\s\"'@]+:[^/\s\"'@]+@"),
+    "a data URI": re.compile(r"\bdata:[\w.+-]+/[\w.+-]+[;,]"),
+    "a long run of base64 or hex": re.compile(r"[A-Za-z0-9+/_-]{150,}"),
+    "a tensor or an array": re.compile(r"\btensor\(|\barray\(\["),
+    "a key": re.compile(r"-----BEGIN |\bsk-[A-Za-z0-9]{16,}|\bBearer [\w.-]{16,}"),
+    "a link into a library's documentation": re.compile(r"errors\.pydantic\.dev"),
+}
+
+Shape = Callable[[Answer], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What is right for one request.
+
+    `statuses`: all that are right. `types`: empty means any that suits the status. `param`: `None` not judged, `""` any
+    that is not empty, else that field, alone or at the end of a path. `stage`: `error_stage_id` must be known.
+    `message`: the exact text. `header`: must be there and hold the text. `shape` says what is wrong with a success, or
+    `None`. `accepted`: why an ordinary success is no finding but means that the check does not apply. `unserved`:
+    statuses which mean that the server does not do this at all.
+    """
+
+    statuses: frozenset[int]
+    types: frozenset[str] = frozenset()
+    param: str | None = None
+    stage: bool = False
+    message: str | None = None
+    header: tuple[str, str] | None = None
+    shape: Shape | None = None
+    accepted: str | None = None
+    unserved: frozenset[int] = field(default=frozenset())
+
+    @property
+    def success(self) -> bool:
+        return max(self.statuses) < 400
+
+    def describe(self) -> str:
+        """One line: what would have been right."""
+        words = " or ".join(str(status) for status in sorted(self.statuses))
+        if self.types:
+            words += " " + " or ".join(sorted(self.types))
+        if self.param is not None:
+            words += f", param {self.param!r}" if self.param else ", with a param"
+        if self.stage:
+            words += ", with the stage"
+        if self.message:
+            words += f", message {self.message!r}"
+        if self.header:
+            words += f", header {self.header[0]} with {self.header[1]}"
+        return words
+
+
+def success(shape: Shape, *, unserved: tuple[int, ...] = ()) -> Expect:
+    """An ordinary answer of the given shape; one of `unserved` instead means that the server has no such model."""
+    return Expect(frozenset({200}), shape=shape, unserved=frozenset(unserved))
+
+
+def refused(
+    *statuses: int,
+    types: tuple[str, ...] = (),
+    param: str | None = None,
+    stage: bool = False,
+    message: str | None = None,
+    header: tuple[str, str] | None = None,
+    accepted: str | None = None,
+) -> Expect:
+    """An error answer with one of `statuses`; see `Expect`."""
+    return Expect(frozenset(statuses), frozenset(types), param, stage, message, header, accepted=accepted)
+
+
+def judge(answer: Answer, expect: Expect, canaries: Canaries) -> tuple[Finding, ...]:
+    """All rules that `answer` breaks, the plainest first; empty when it is right."""
+    if answer.status is None:
+        return (Finding("answered", answer.problem or "no answer"),)
+    findings = [Finding(name, text) for name, rule in RULES for text in rule(answer, expect, canaries)]
+    return tuple(findings)
+
+
+def is_error(answer: Answer) -> bool:
+    """Whether an answer is one, by its status or by what is in it."""
+    return answer.status is not None and (answer.status >= 400 or error_inside(answer) is not None)
+
+
+def error_inside(answer: Answer) -> Any:
+    """The error that a body carries whatever its status, or `None`."""
+    body = answer.json()
+    if isinstance(body, dict):
+        if body.get("error"):
+            return body["error"]
+        if body.get("object") == "error":
+            return body
+        choices = body.get("choices")
+        if isinstance(choices, list) and any(
+            isinstance(c, dict) and c.get("finish_reason") == "error" for c in choices
+        ):
+            return "finish_reason 'error'"
+    return None
+
+
+def error_object(answer: Answer) -> dict[str, Any]:
+    """The canonical object of an error answer; empty where there is none."""
+    body = answer.json()
+    inner = body.get("error") if isinstance(body, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def _status(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status not in expect.statuses:
+        yield f"answered {answer.status}, expected {expect.describe()}"
+
+
+def _success(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status == 200 and expect.shape and not is_error(answer):
+        wrong = expect.shape(answer)
+        if wrong:
+            yield wrong
+
+
+def _error_as_success(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status is not None and answer.status < 400 and (inside := error_inside(answer)) is not None:
+        yield f"HTTP {answer.status} with an error inside: {_shown(inside)}"
+
+
+def _envelope(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status is None or answer.status < 400:
+        return
+    body = answer.json()
+    if not isinstance(body, dict) or not isinstance(body.get("error"), dict):
+        yield f"the body is not the error object: {_shown(body if body is not None else answer.text)}"
+        return
+    extra = sorted(body.keys() - {"error"})
+    if extra:
+        yield f"the body has more than the error: {', '.join(extra)}"
+    error = body["error"]
+    missing = [key for key in ENVELOPE if key not in error and key not in IDS]
+    if missing:
+        yield f"the error has no {', '.join(missing)}"
+    unknown = sorted(error.keys() - ENVELOPE.keys())
+    if unknown:
+        yield f"the error has unknown fields: {', '.join(unknown)}"
+    for key, kinds in ENVELOPE.items():
+        value = error.get(key)
+        if key in error and (not isinstance(value, kinds) or isinstance(value, bool)):
+            yield f"error.{key} is {_shown(value)}"
+    if isinstance(error.get("message"), str) and not error["message"].strip():
+        yield "error.message is empty"
+
+
+def _code(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    error = error_object(answer)
+    if answer.status is not None and answer.status >= 400 and "code" in error and error["code"] != answer.status:
+        yield f"status {answer.status}, but error.code {_shown(error['code'])}"
+
+
+def _type(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    kind = error_object(answer).get("type")
+    status = answer.status
+    if not isinstance(kind, str) or status is None or status < 400:
+        return
+    if status in expect.statuses and expect.types and kind not in expect.types:
+        yield f"error.type is {kind!r}, expected {' or '.join(sorted(expect.types))}"
+    elif not type_suits(kind, status):
+        yield f"error.type {kind!r} does not suit status {status}"
+
+
+def type_suits(kind: str, status: int) -> bool:
+    """Whether `kind` can stand for `status`: the catalogue's, the HTTP phrase, or a type of the error's own."""
+    if kind in TYPES.get(status, ()):
+        return True
+    if kind in PHRASES:
+        return PHRASES[kind] == status
+    if kind in CATALOGUE_TYPES:
+        return kind == ("BadRequestError" if status < 500 else "InternalServerError")
+    return bool(kind.strip())
+
+
+def _param(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if expect.param is None or answer.status not in expect.statuses:
+        return
+    param = error_object(answer).get("param")
+    if not isinstance(param, str) or not param:
+        yield f"error.param is {_shown(param)}, expected {expect.param or 'the name of the field'}"
+    elif expect.param and param.rpartition(".")[2] != expect.param:
+        yield f"error.param is {_shown(param)}, expected {expect.param}"
+
+
+def _stage(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    error = error_object(answer)
+    if expect.stage and answer.status in expect.statuses and error.get("error_stage_id") is None:
+        yield "error.error_stage_id is not known"
+
+
+def _message(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    message = error_object(answer).get("message")
+    if expect.message and answer.status in expect.statuses and message != expect.message:
+        yield f"error.message is {_shown(message)}, expected {expect.message!r}"
+
+
+def _header(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if expect.header:
+        name, text = expect.header
+        value = answer.headers.get(name)
+        if value is None or text not in value:
+            yield f"header {name} is {_shown(value)}, expected one with {text}"
+
+
+def _request_id(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status is None or answer.status < 400:
+        return
+    header = answer.headers.get("x-request-id")
+    inside = error_object(answer).get("request_id")
+    if header and inside is not None and inside != header:
+        yield f"x-request-id is {_shown(header)}, but error.request_id {_shown(inside)}"
+
+
+def _ids(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status is None or answer.status < 400:
+        return
+    error = error_object(answer)
+    missing = [key for key in IDS if error and key not in error]
+    if not answer.headers.get("x-request-id"):
+        missing.append("x-request-id header")
+    if missing:
+        yield f"no {', '.join(missing)}"
+
+
+def _bounded(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if not is_error(answer):
+        return
+    if len(answer.body) > ERROR_BODY_BYTES:
+        yield f"an error body of {len(answer.body):,} bytes"
+    message = error_object(answer).get("message")
+    if isinstance(message, str) and len(message) > MESSAGE_CHARACTERS:
+        yield f"error.message has {len(message):,} characters"
+
+
+def _canary(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if is_error(answer):
+        found = canaries.found_in([answer.text, *answer.headers.keys(), *answer.headers.values()])
+        if found:
+            yield "came back: " + ", ".join(found)
+
+
+def _leak(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if is_error(answer):
+        for words, pattern in LEAKS.items():
+            hit = pattern.search(answer.text)
+            if hit:
+                yield f"shows {words}: {_shown(hit.group())}"
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+    return repr(text) if isinstance(value, str) else text
+
+
+Rule = Callable[[Answer, Expect, Canaries], Iterator[str]]
+
+# Name → rule, the plainest first.
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("status", _status),
+    ("success", _success),
+    ("error as success", _error_as_success),
+    ("envelope", _envelope),
+    ("code", _code),
+    ("type", _type),
+    ("param", _param),
+    ("stage", _stage),
+    ("message", _message),
+    ("header", _header),
+    ("request id", _request_id),
+    ("bounded", _bounded),
+    ("canary", _canary),
+    ("leak", _leak),
+    ("ids", _ids),
+)
+
+# What `judge` and the runner find besides: no answer, a wrong count, somebody else's answer, a server that is gone.
+ORDER: tuple[str, ...] = (
+    "answered",
+    "alive",
+    "status",
+    "success",
+    "error as success",
+    "metric",
+    "own answer",
+    *(name for name, _ in RULES if name not in ("status", "success", "error as success")),
+)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports as tables in a terminal, of one run or of several side by side."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from vllm_omni_errors.report.model import WORDS, Reportable, as_json, by_check, summary
+
+STYLES: Mapping[str, str] = {"pass": "green", "fail": "bold red", "skip": "dim"}
+MARKS: Mapping[str, str] = {"pass": "✓", "fail": "✗", "skip": "–"}
+# A cell tells the plainest things; the page and the JSON tell everything.
+WHY_CHARACTERS = 200
+COMPARED_CHARACTERS = 110
+
+
+def print_report(report: Reportable, console: Console) -> None:
+    """One row per check, what is broken first in its line, and a summary."""
+    data = as_json(report)
+    console.print(_table_of(data))
+    for note in data["notes"]:
+        console.print(Text(note, style="dim"))
+    console.print(
+        f"{escape(str(data['url']))} · model {escape(str(data['model']))} · {data['seconds']:.0f} s", highlight=False
+    )
+    console.print(f"[bold]{summary(data)}[/bold]", highlight=False)
+
+
+def _table_of(data: Mapping[str, Any]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, show_edge=False)
+    table.add_column("", width=1)
+    table.add_column("Check", ratio=2)
+    table.add_column("What was seen", ratio=5, overflow="fold")
+    for item in data["checks"]:
+        style = STYLES[item["verdict"]]
+        name = Text(item["name"], style="" if item["verdict"] == "fail" else style)
+        table.add_row(Text(MARKS[item["verdict"]], style=style), name, _why(item, WHY_CHARACTERS))
+    return table
+
+
+def print_comparison(sides: Mapping[str, Reportable], console: Console) -> None:
+    """One row per check, one column per side."""
+    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, show_edge=False)
+    table.add_column("Check", ratio=3)
+    for name in sides:
+        table.add_column(name, ratio=5, overflow="fold")
+    for item, results in by_check(sides):
+        cells = [_marked(result) for result in results.values()]
+        table.add_row(Text(item["name"]), *cells)
+    console.print(table)
+    for name, report in sides.items():
+        console.print(f"[bold]{escape(name)}[/bold]: {summary(as_json(report))}", highlight=False)
+
+
+def _marked(result: Mapping[str, Any]) -> Text:
+    verdict = result["verdict"]
+    return Text.assemble((f"{MARKS[verdict]} ", STYLES[verdict]), _why(result, COMPARED_CHARACTERS))
+
+
+def _why(item: Mapping[str, Any], characters: int) -> Text:
+    why = item["why"] or WORDS[item["verdict"]]
+    # A control character in a server's answer must not reach the terminal.
+    clean = "".join(character if character.isprintable() else "·" for character in why)
+    clean = clean if len(clean) <= characters else clean[: characters - 1] + "…"
+    return Text(clean, style="" if item["verdict"] == "fail" else STYLES[item["verdict"]])

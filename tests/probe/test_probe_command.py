@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: exit codes, files, and what goes to which stream."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from faithful_server import Faithful, Problem, serving
+
+from vllm_omni_errors.probe import CHECKS, command
+from vllm_omni_errors.probe.media import refusing_url
+
+FEW = tuple(check for check in CHECKS if check.id in ("ok.models", "route.unknown", "route.method"))
+SECRET = "my-secret-token"
+
+
+@pytest.fixture(autouse=True)
+def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(url: str, **arguments: object) -> object:
+        return real(url, checks=FEW, **arguments)  # type: ignore[arg-type]
+
+    real = command.run
+    monkeypatch.setattr(command, "run", run)
+
+
+class AllowLost(Faithful):
+    def headers(self, problem: Problem, request_id: str) -> dict[str, str]:
+        return {"x-request-id": request_id}
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command.probe, arguments, catch_exceptions=False, env={"COLUMNS": "100"})
+
+
+def test_no_finding_is_exit_code_0() -> None:
+    with serving(Faithful()) as url:
+        result = invoke(url)
+    assert result.exit_code == 0
+    assert "3 kept, 0 broken, 0 skipped" in result.stdout
+    assert "1/3 pass list of models" in result.stderr
+
+
+def test_a_finding_is_exit_code_1() -> None:
+    with serving(AllowLost()) as url:
+        result = invoke(url)
+    assert result.exit_code == 1
+    assert "✗   wrong method" in result.stdout
+    assert "header Allow is None" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [(refusing_url(),), ("ftp://host",), ("http://127.0.0.1:1", "--model", "x")], ids=str
+)
+def test_what_cannot_run_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert result.stdout == ""
+
+
+def test_json_and_html_are_written(tmp_path: Path) -> None:
+    with serving(Faithful()) as url:
+        invoke(url, "--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"))
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert [check["id"] for check in data["checks"]] == ["ok.models", "route.unknown", "route.method"]
+    assert (data["passed"], data["failed"], data["skipped"]) == (3, 0, 0)
+    assert {"id", "transport", "name", "verdict", "why", "evidence"} <= data["checks"][0].keys()
+    assert "wrong method" in (tmp_path / "a.html").read_text()
+
+
+def test_json_to_standard_output_is_alone_there() -> None:
+    with serving(Faithful()) as url:
+        result = invoke(url, "--json", "-")
+    assert json.loads(result.stdout)["passed"] == 3
+    assert "3 kept" in result.stderr
+
+
+def test_a_report_that_cannot_be_written_is_exit_code_2(tmp_path: Path) -> None:
+    with serving(Faithful()) as url:
+        result = invoke(url, "--json", str(tmp_path / "no" / "a.json"))
+    assert result.exit_code == 2
+    assert "could not be written" in result.stderr
+
+
+def test_a_header_is_sent_and_not_written(tmp_path: Path) -> None:
+    with serving(Faithful()) as url:
+        result = invoke(
+            url, "--header", f"Authorization: Bearer {SECRET}", "--json", "-", "--html", str(tmp_path / "a.html")
+        )
+    assert result.exit_code == 0
+    assert "Authorization" in result.stdout
+    assert SECRET not in result.output + (tmp_path / "a.html").read_text()
+
+
+def test_a_header_without_a_colon_is_not_quoted() -> None:
+    result = invoke("http://host", "--header", SECRET)
+    assert result.exit_code == 2
+    assert SECRET not in result.output
+
+
+def test_an_interruption_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(url: str, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run", interrupted)
+    assert invoke("http://host").exit_code == 2
+
+
+def test_the_deadline_is_scaled_for_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    paces = []
+    monkeypatch.setattr(command, "run", lambda url, **arguments: paces.append(arguments["pace"]) or _stop())
+    invoke("http://host", "--deadline", "2")
+    assert (paces[0].deadline_s, paces[0].generation_s) == (2, 16)
+
+
+def _stop() -> object:
+    raise command.ProbeError("enough")
