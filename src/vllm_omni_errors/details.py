@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record that an error is, between processes and on every transport (RFC, section 2). Imports no vLLM."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from . import public_text
+
+Category = Literal["client", "server"]
+
+LOWEST_STATUS: dict[Category, int] = {"client": 400, "server": 500}
+_TEXTS = ("message", "category", "error_type")
+_OPTIONAL_TEXTS = ("parameter", "request_id")
+
+
+@dataclass(frozen=True, slots=True)
+class OmniErrorDetails:
+    """One error. Nothing in it is private: ``message`` and ``parameter`` are sanitized whoever makes the record.
+
+    Raises:
+        TypeError: a field has another type than the one declared.
+        ValueError: the status is not one of the category (4xx client, 5xx server), or a client error is fatal.
+
+    """
+
+    message: str
+    category: Category
+    status_code: int
+    error_type: str
+    parameter: str | None = None
+    request_id: str | None = None
+    stage_id: int | None = None
+    fatal: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        lowest = LOWEST_STATUS.get(self.category)
+        if lowest is None:
+            raise ValueError("category must be 'client' or 'server'")
+        if not lowest <= self.status_code < lowest + 100:
+            raise ValueError(f"a {self.category} error has a {lowest // 100}xx status, not {int(self.status_code)}")
+        if self.fatal and self.category != "server":
+            raise ValueError("only a server error can be fatal")
+        object.__setattr__(self, "message", public_text.sanitize(self.message))
+        object.__setattr__(self, "status_code", int(self.status_code))
+        if self.parameter is not None:
+            object.__setattr__(self, "parameter", public_text.identifier(self.parameter))
+
+    def _check_types(self) -> None:
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a str")
+        for name in _OPTIONAL_TEXTS:
+            if not isinstance(getattr(self, name), str | None):
+                raise TypeError(f"{name} must be a str or None")
+        if not is_integer(self.status_code):
+            raise TypeError("status_code must be an int")
+        if self.stage_id is not None and not is_integer(self.stage_id):
+            raise TypeError("stage_id must be an int or None")
+        if not isinstance(self.fatal, bool):
+            raise TypeError("fatal must be a bool")
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an int and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
+
+from . import catalogue, convert, upstream
+from .details import is_integer
+from .exceptions import OmniServerError, OmniServiceUnavailableError
+
+__all__ = ["fill_missing_handlers", "media_error", "reads_request", "request_error", "response_error"]
+
+UNREADABLE = "The request cannot be read."
+TRANSIENT_MEDIA = "The media could not be fetched; try again."
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def request_error(exc: Exception, *, parameter: str | None = None) -> Exception:
+    """For a seam: what an exception of vLLM's request-reading code becomes. The caller raises it ``from exc``.
+
+    A typed exception passes unchanged, and so does one that no request-reading code is known to raise; raw
+    ``ValueError``, ``TypeError``, ``OverflowError`` and ``TemplateError`` become ``VLLMValidationError``.
+    """
+    if catalogue.raw_row_for(type(exc)).category != "client" or isinstance(exc, upstream.VLLMError):
+        return exc
+    return upstream.VLLMValidationError(_raw_text(exc) or UNREADABLE, parameter=parameter)
+
+
+def _raw_text(exc: Exception) -> str:
+    """The text of a raw exception, but not of a ``TypeError``: that is Python's own, not written for a client."""
+    return "" if isinstance(exc, TypeError) else convert.raw_text(exc)
+
+
+_TRANSIENT_STATUSES = (408, 429)
+_NETWORK_PACKAGES = {"aiohttp", "anyio", "httpcore", "httpx", "requests", "socket", "ssl", "urllib3"}
+_DECODER_PACKAGES = {"PIL", "audioread", "av", "binascii", "cv2", "imageio", "librosa", "soundfile", "torchcodec"}
+_INVALID_URLS = {
+    "InvalidSchema",
+    "InvalidURL",
+    "InvalidUrlClientError",
+    "LocationParseError",
+    "MissingSchema",
+    "UnsupportedProtocol",
+}
+_TOO_LARGE = {"HTTPResponseSizeExceededError", "MediaDownloadSizeExceededError"}
+_LOCAL_FILE_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def media_error(exc: Exception, *, parameter: str | None) -> Exception:
+    """What a failure to fetch or decode the request's media becomes. The caller raises it ``from exc``.
+
+    422 ``VLLMUnprocessableEntityError`` if the media is permanently inaccessible or undecodable: an invalid URL, an
+    HTTP 4xx other than 408 and 429, over the size limit, bytes that do not decode. Otherwise 500, with the advice to
+    try again (contract, section 4). A typed exception passes unchanged, but a 422 names our parameter, not upstream's.
+    """
+    reason = _permanent_reason(exc)
+    if reason is not None:
+        return upstream.VLLMUnprocessableEntityError(reason, parameter=parameter)
+    if isinstance(exc, upstream.VLLMError):
+        return exc
+    return OmniServerError(TRANSIENT_MEDIA)
+
+
+def _permanent_reason(exc: Exception) -> str | None:
+    names = {cls.__name__ for cls in type(exc).__mro__}
+    package = type(exc).__module__.partition(".")[0]
+    status = _http_status(exc)
+    if isinstance(exc, upstream.VLLMUnprocessableEntityError):
+        return convert.authored(exc)
+    if names & _TOO_LARGE:
+        return "The media is larger than this server accepts."
+    if isinstance(exc, upstream.VLLMError):
+        return None
+    if status is not None:
+        permanent = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
+        return f"The media cannot be fetched: its server answers {status}." if permanent else None
+    if names & _INVALID_URLS:
+        return "The media's URL is not valid."
+    if package in _NETWORK_PACKAGES or isinstance(exc, ConnectionError | TimeoutError):
+        return None
+    if isinstance(exc, _LOCAL_FILE_ERRORS):
+        return "The media cannot be read."
+    if package in _DECODER_PACKAGES or isinstance(exc, ValueError | EOFError | SyntaxError) or _is_plain_os_error(exc):
+        return "The media cannot be decoded."
+    return None
+
+
+def _http_status(exc: Exception) -> int | None:
+    """aiohttp keeps the status on the exception, requests and httpx on its response, urllib under ``code``."""
+    status = convert.attribute(exc, "status", int)
+    if status is None:
+        response = convert.attribute(exc, "response", object)
+        status = getattr(response, "status_code", None)
+    return status if is_integer(status) else None
+
+
+def _is_plain_os_error(exc: Exception) -> bool:
+    return isinstance(exc, OSError) and exc.errno is None  # PIL's truncated and unidentified images
+
+
+class _ErrorInfo(Protocol):
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class _ErrorResponse(Protocol):
+    @property
+    def error(self) -> _ErrorInfo: ...
+
+
+def response_error(response: _ErrorResponse) -> Exception:
+    """The exception of an ``ErrorResponse`` that a helper of vLLM returned, for the caller to raise.
+
+    Status, type and parameter are the response's; it is rendered at the boundary, which knows the request.
+    """
+    error = response.error
+    return convert.to_exception(convert.worded(error.message, error.type, error.code, error.param))
+
+
+def reads_request(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function of vLLM that reads the request: a raw exception that it raises is the client's mistake.
+
+    What `request_error` does not know as such, and typed exceptions, pass unchanged.
+    """
+
+    @functools.wraps(function)
+    def reading(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as exc:
+            error = request_error(exc)
+            if error is exc:
+                raise
+            raise error from exc
+
+    return reading
+
+
+# Handlers in the application's state; where one is None its route in vLLM answers 501, where it is absent it fails.
+_OPTIONAL_HANDLERS = (
+    "anthropic_serving_messages",
+    "openai_serving_completion",
+    "openai_serving_responses",
+    "openai_serving_transcription",
+    "openai_serving_translation",
+    "serving_generative_scoring",
+    "serving_tokens",
+)
+
+
+class _MissingHandler:
+    """A handler that this server will never have: using it is 503."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise OmniServiceUnavailableError("This server's model has no tokenizer.", permanent=True)
+
+
+def fill_missing_handlers(state: Any) -> None:
+    """Let vLLM's routes answer 501 or 503 where a handler that they rely on is missing (contract, section 4).
+
+    ``state`` is the application's, after its handlers were made.
+    """
+    for name in _OPTIONAL_HANDLERS:
+        setattr(state, name, getattr(state, name, None))
+    if getattr(state, "serving_tokenization", None) is None:
+        state.serving_tokenization = _MissingHandler()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about the request that is being answered: its id, its route, and its error.
+
+``RequestIdentity`` is the outermost layer of an application. It is plain ASGI, sends every byte on as it comes, and
+adds to the head of a response what no inner layer has put there. Being outside the Prometheus middleware is harmless,
+for it never touches a status; being outside the others is needed: vLLM's own request id middleware
+(``--enable-request-id-headers``) echoes the header as it arrived, and answers of the authentication get an id too.
+"""
+
+import uuid
+from contextvars import ContextVar
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vllm_omni_errors import public_text
+from vllm_omni_errors.details import OmniErrorDetails
+
+from .envelope import REQUEST_ID_HEADER, headers
+
+_HEADER = REQUEST_ID_HEADER.encode()
+
+
+class CurrentRequest:
+    """One request, by its ASGI scope; ``error`` is the record that was rendered last, and may be the answer."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.error: OmniErrorDetails | None = None
+        self._generated: str | None = None
+
+    @property
+    def known_id(self) -> str | None:
+        """The id that the request was accepted under, else the one that the client sent, else one made for an error."""
+        metadata = self.scope.get("state", {}).get("request_metadata")
+        accepted = public_text.request_id(getattr(metadata, "request_id", None))
+        return accepted or _sent_id(self.scope) or self._generated
+
+    @property
+    def error_id(self) -> str:
+        """The known id, or one that is made now and stays: an error always has one."""
+        known = self.known_id
+        if known is None:
+            known = self._generated = uuid.uuid4().hex
+        return known
+
+
+_current: ContextVar[CurrentRequest | None] = ContextVar("vllm_omni_errors_request", default=None)
+
+
+def current(scope: Scope | None = None) -> CurrentRequest:
+    """The request that this task answers; a new one for ``scope`` outside of an installed application."""
+    return _current.get() or CurrentRequest({} if scope is None else scope)
+
+
+class RequestIdentity:
+    """Cleans an inbound ``X-Request-Id`` before anything reads it, and puts the id on every response that lacks it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        scope.setdefault("state", {})
+        scope["headers"] = _cleaned(scope["headers"])
+        request = CurrentRequest(scope)
+
+        async def send_identified(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                _identify(message, request)
+            await send(message)
+
+        token = _current.set(request)
+        try:
+            await self.app(scope, receive, send_identified)
+        finally:
+            _current.reset(token)
+
+
+def _identify(message: Message, request: CurrentRequest) -> None:
+    head = MutableHeaders(raw=list(message.get("headers", ())))
+    if request.error is not None and request.error.status_code == message["status"]:
+        head.update(headers(request.error))
+    found = head.get(REQUEST_ID_HEADER) or request.known_id
+    if found is None and message["status"] >= 400:
+        found = request.error_id
+    if found is not None:
+        head[REQUEST_ID_HEADER] = found  # once, however many there were
+    message["headers"] = head.raw
+
+
+def _cleaned(raw: Any) -> list[tuple[bytes, bytes]]:
+    """Request headers with at most one ``X-Request-Id``, which holds nothing but a clean id."""
+    pairs = list(raw)
+    sent = [value for name, value in pairs if name.lower() == _HEADER]
+    if not sent:
+        return pairs
+    clean = public_text.request_id(sent[0].decode("latin-1"))
+    others = [(name, value) for name, value in pairs if name.lower() != _HEADER]
+    return [*others, (_HEADER, clean.encode())] if clean else others
+
+
+def _sent_id(scope: Scope) -> str | None:
+    for name, value in scope.get("headers", ()):
+        if name.lower() == _HEADER:
+            return public_text.request_id(value.decode("latin-1"))
+    return None

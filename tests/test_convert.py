@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import copy
+import json
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_strategies import records
+from starlette.exceptions import HTTPException
+
+from vllm_omni_errors import convert, exceptions, upstream
+from vllm_omni_errors.catalogue import GENERIC
+from vllm_omni_errors.convert import to_details, to_exception, worded
+from vllm_omni_errors.details import OmniErrorDetails
+
+
+def brief(exc: BaseException, **known: Any) -> tuple[str, int, str, str | None]:
+    details = to_details(exc, **known)
+    return details.category, details.status_code, details.error_type, details.parameter
+
+
+def upstream_class(name: str, *bases: type) -> Any:
+    return type(name, bases, {"__module__": "vllm.exceptions"})
+
+
+Graceful = upstream_class("GracefulHTTPError", upstream.VLLMError)
+Generation = upstream_class("GenerationError", upstream.VLLMServerError)
+Retryable = upstream_class("RetryableRequestError", Generation)
+LoRA = upstream_class("LoRAAdapterNotFoundError", upstream.VLLMNotFoundError)
+
+
+def having(exc: Exception, **attributes: object) -> Exception:
+    vars(exc).update(attributes)
+    return exc
+
+
+@pytest.mark.parametrize(
+    ("exc", "expected"),
+    [
+        (upstream.VLLMValidationError("no", parameter="n", value=3), ("client", 400, "BadRequestError", "n")),
+        (exceptions.GuardrailViolationError("no"), ("client", 400, "GuardrailViolationError", None)),
+        (upstream.VLLMNotFoundError("no"), ("client", 404, "NotFoundError", None)),
+        (LoRA("no"), ("client", 404, "NotFoundError", None)),
+        (exceptions.OmniConflictError("no"), ("client", 409, "ConflictError", None)),
+        (
+            upstream.VLLMUnprocessableEntityError("no", parameter="image"),
+            ("client", 422, "UnprocessableEntityError", "image"),
+        ),
+        (upstream.VLLMClientError("no"), ("client", 400, "BadRequestError", None)),
+        (exceptions.OmniClientError("no"), ("client", 400, "BadRequestError", None)),
+        (
+            exceptions.OmniClientError("no", status_code=413, error_type="TooLarge", parameter="p"),
+            ("client", 413, "TooLarge", "p"),
+        ),
+        (upstream.EngineGenerateError("no"), ("server", 500, "InternalServerError", None)),
+        (exceptions.OmniEngineGenerateError("no"), ("server", 500, "InternalServerError", None)),
+        (upstream.EngineDeadError(), ("server", 500, "InternalServerError", None)),
+        (exceptions.OmniEngineDeadError("no"), ("server", 500, "InternalServerError", None)),
+        (Generation("no"), ("server", 500, "InternalServerError", None)),
+        (having(Generation("no"), status_code=HTTPStatus.BAD_GATEWAY), ("server", 502, "InternalServerError", None)),
+        (Retryable("no"), ("server", 503, "ServiceUnavailableError", None)),
+        (exceptions.OmniNotImplementedError("no"), ("server", 501, "NotImplementedError", None)),
+        (exceptions.OmniServiceUnavailableError("no"), ("server", 503, "ServiceUnavailableError", None)),
+        (exceptions.OmniStageTimeoutError("no"), ("server", 504, "GatewayTimeoutError", None)),
+        (
+            having(Graceful("no"), http_status=HTTPStatus.SERVICE_UNAVAILABLE),
+            ("server", 503, "Service Unavailable", None),
+        ),
+        (having(Graceful("no"), http_status=429), ("client", 429, "Too Many Requests", None)),
+        (having(Graceful("no"), http_status=200), ("server", 500, "Internal Server Error", None)),
+        (Graceful("no"), ("server", 500, "Internal Server Error", None)),
+        (upstream.VLLMServerError("no"), ("server", 500, "InternalServerError", None)),
+        (
+            exceptions.OmniServerError("no", status_code=502, error_type="Bad", parameter="p"),
+            ("server", 502, "Bad", "p"),
+        ),
+        (exceptions.OmniServerError("no", status_code=404), ("server", 500, "InternalServerError", None)),
+        (exceptions.OmniServerError("no", error_type="<script>"), ("server", 500, "InternalServerError", None)),
+        (HTTPException(403, "no"), ("client", 403, "Forbidden", None)),
+        (HTTPException(499, "no"), ("client", 499, "Client Error", None)),
+        (HTTPException(599, "no"), ("server", 599, "Server Error", None)),
+        (upstream.VLLMError("no"), ("server", 500, "InternalServerError", None)),
+        (ValueError("no"), ("server", 500, "InternalServerError", None)),
+        (RuntimeError("no"), ("server", 500, "InternalServerError", None)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_follows_the_catalogue(exc: Exception, expected: tuple[str, int, str, str | None]) -> None:
+    assert brief(exc) == expected
+
+
+@pytest.mark.parametrize(
+    ("exc", "message"),
+    [
+        (upstream.VLLMValidationError("n is bad", parameter="n", value="my prompt"), "n is bad"),
+        (upstream.VLLMClientError(), "Bad Request"),
+        (upstream.VLLMClientError(5), "Bad Request"),
+        (upstream.VLLMNotFoundError(""), "Not Found"),
+        (
+            LoRA("Loading lora x failed: No adapter found for /secret/place"),
+            "The requested LoRA adapter does not exist.",
+        ),
+        (upstream.EngineGenerateError(), "The engine failed to process the request."),
+        (upstream.EngineGenerateError("raw text of a stage"), "The engine failed to process the request."),
+        (exceptions.OmniEngineGenerateError("raw", stage_id=1), "Stage 1 failed to process the request."),
+        (exceptions.OmniServerError("no audio was produced"), "no audio was produced"),
+        (upstream.VLLMServerError(), GENERIC),
+        (HTTPException(400, "a is missing"), "a is missing"),
+        (HTTPException(400, {"a": "is missing"}), "Bad Request"),  # type: ignore[arg-type]
+        (HTTPException(502, "socket /run/x failed"), GENERIC),
+        (ValueError("private"), GENERIC),
+        (KeyError("private"), GENERIC),
+        (exceptions.OmniClientError("private", status_code=503), GENERIC),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_public_text_is_authored_ours_or_generic(exc: Exception, message: str) -> None:
+    assert to_details(exc).message == message
+
+
+def test_only_a_dead_engine_is_fatal() -> None:
+    assert to_details(upstream.EngineDeadError()).fatal
+    assert to_details(exceptions.OmniEngineDeadError("no", stage_id=1)).fatal
+    assert not to_details(exceptions.OmniEngineGenerateError("no")).fatal
+
+
+def test_upstreams_public_text_of_a_dead_engine_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert to_details(upstream.EngineDeadError(), stage_id=0).message.startswith("Stage 0 stopped working")
+    monkeypatch.setattr(upstream, "DEAD_ENGINE_MESSAGE", "The engine is gone.")
+    assert to_details(upstream.EngineDeadError(), stage_id=0).message == "The engine is gone."
+
+
+def test_case_i11_ids_are_those_of_the_exception_else_those_of_the_caller() -> None:
+    own = to_details(exceptions.OmniEngineGenerateError("no", stage_id=1), request_id="r", stage_id=0)
+    assert (own.request_id, own.stage_id) == ("r", 1)
+    given_ids = to_details(upstream.EngineGenerateError(), request_id="r", stage_id=0)
+    assert (given_ids.request_id, given_ids.stage_id) == ("r", 0)
+
+
+@given(records())
+def test_a_record_that_arrived_is_never_derived_again(details: OmniErrorDetails) -> None:
+    exc = RuntimeError("private")
+    exc.details = details  # type: ignore[attr-defined]
+    assert to_details(exc) is details
+    completed = to_details(exc, request_id="r", stage_id=7)
+    assert completed.request_id == ("r" if details.request_id is None else details.request_id)
+    assert completed.stage_id == (7 if details.stage_id is None else details.stage_id)
+    assert to_details(exc, request_id="r", stage_id=7) == completed
+
+
+def test_details_of_another_type_are_no_record() -> None:
+    exc = RuntimeError("private")
+    exc.details = {"status_code": 400}  # type: ignore[attr-defined]
+    assert to_details(exc).status_code == 500
+
+
+def test_an_inconsistent_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger=convert.logger.name):
+        convert.logger.addHandler(caplog.handler)
+        to_details(exceptions.OmniClientError("no", status_code=503))
+        convert.logger.removeHandler(caplog.handler)
+    assert "OmniClientError is a client error with status 503" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "control",
+    [asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(1)],
+    ids=lambda exc: type(exc).__name__,
+)
+def test_control_flow_passes_through(control: BaseException) -> None:
+    with pytest.raises(type(control)) as raised:
+        to_details(control)
+    assert raised.value is control
+    group = BaseExceptionGroup("group", [ValueError(), control])
+    with pytest.raises(BaseExceptionGroup) as raised_group:
+        to_details(group)
+    assert raised_group.value is group
+
+
+def test_a_group_of_client_errors_is_its_first_leaf() -> None:
+    group = ExceptionGroup(
+        "g", [ExceptionGroup("h", [upstream.VLLMNotFoundError("first")]), exceptions.OmniConflictError("second")]
+    )
+    assert to_details(group, request_id="r") == OmniErrorDetails(
+        "first", "client", 404, "NotFoundError", request_id="r"
+    )
+
+
+def test_a_group_with_a_server_error_is_its_first_server_leaf() -> None:
+    group = ExceptionGroup(
+        "g", [upstream.VLLMNotFoundError("a"), exceptions.OmniStageTimeoutError("b"), exceptions.OmniServerError("c")]
+    )
+    assert to_details(group).message == "b"
+
+
+def test_a_deep_group_breaks_nothing() -> None:
+    group: Exception = exceptions.OmniConflictError("deep")
+    for _ in range(5_000):
+        group = ExceptionGroup("g", [group])
+    assert to_details(group).status_code == 409
+    while isinstance(group, ExceptionGroup):  # else the interpreter recurses when it frees them
+        group = group.exceptions[0]
+
+
+class RaisingError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Lying(upstream.VLLMClientError):
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise MemoryError(name)
+
+
+class Endless(upstream.VLLMClientError):
+    @property
+    def args(self) -> Any:  # type: ignore[override]
+        return iter(lambda: "x", None)
+
+
+@pytest.mark.parametrize(
+    "exc", [RaisingError(), Lying("x"), Endless("x"), Exception(object()), Exception(*range(10_000))]
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_hostile_exception_breaks_nothing(exc: Exception, raw: bool) -> None:
+    details = to_details(exc, raw=raw)
+    assert details.status_code in (400, 500)
+    assert details.message
+
+
+@pytest.mark.parametrize("status", ["400", None, 4.5, True, 10**30, -1, [400]])
+def test_an_odd_status_breaks_nothing(status: object) -> None:
+    for cls, expected in ((Graceful, 500), (Generation, 500)):
+        exc = having(cls("no"), http_status=status, status_code=status)
+        assert to_details(exc).status_code == expected
+    client = to_details(having(exceptions.OmniClientError("no"), status_code=status))
+    assert client.status_code in (400, 500)
+
+
+def test_case_z03_a_long_text_and_a_long_parameter_are_cut() -> None:
+    details = to_details(
+        upstream.VLLMValidationError("a word " * 1_000_000, parameter="p" * 1_000_000, value="x" * 5_000_000)
+    )
+    assert len(details.message) <= 2_000
+    assert details.parameter is not None
+    assert len(details.parameter) <= 128
+
+
+@pytest.mark.parametrize(
+    ("exc", "expected"),
+    [
+        (ValueError("n is bad"), ("client", 400, "BadRequestError", None)),
+        (TypeError("n is bad"), ("client", 400, "BadRequestError", None)),
+        (OverflowError("n is bad"), ("client", 400, "BadRequestError", None)),
+        (NotImplementedError("n is bad"), ("server", 501, "NotImplementedError", None)),
+        (json.JSONDecodeError("n is bad", "doc", 0), ("client", 400, "BadRequestError", None)),
+        (
+            type("TemplateSyntaxError", (type("TemplateError", (Exception,), {}),), {})("x"),
+            ("client", 400, "BadRequestError", None),
+        ),
+        (KeyError("x"), ("server", 500, "InternalServerError", None)),
+        (exceptions.OmniConflictError("x"), ("client", 409, "ConflictError", None)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_raw_exceptions_keep_upstreams_mapping_on_request(
+    exc: Exception, expected: tuple[str, int, str, str | None]
+) -> None:
+    assert brief(exc, raw=True) == expected
+
+
+class Model(pydantic.BaseModel):
+    size: int
+
+
+def invalid(value: object) -> pydantic.ValidationError:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Model.model_validate({"size": value})
+    return caught.value
+
+
+def test_the_text_of_a_validation_error_is_without_its_input() -> None:
+    message = to_details(invalid("my private prompt"), raw=True).message
+    assert message == "size: Input should be a valid integer, unable to parse string as an integer"
+
+
+@given(records())
+def test_a_record_survives_the_way_through_an_exception(details: OmniErrorDetails) -> None:
+    exc = to_exception(details)
+    assert isinstance(exc, upstream.VLLMError)
+    assert isinstance(exc, upstream.VLLMClientError) is (details.category == "client")
+    assert to_details(exc) == details
+    assert to_details(copy.deepcopy(exc)) == details
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        (OmniErrorDetails("no", "client", 400, "GuardrailViolationError"), exceptions.GuardrailViolationError),
+        (OmniErrorDetails("no", "client", 404, "NotFoundError"), upstream.VLLMNotFoundError),
+        (OmniErrorDetails("no", "client", 409, "ConflictError"), exceptions.OmniConflictError),
+        (OmniErrorDetails("no", "client", 422, "UnprocessableEntityError"), upstream.VLLMUnprocessableEntityError),
+        (OmniErrorDetails("no", "client", 400, "BadRequestError", "n"), upstream.VLLMValidationError),
+        (OmniErrorDetails("no", "client", 400, "BadRequestError"), exceptions.OmniClientError),
+        (OmniErrorDetails("no", "client", 403, "Forbidden"), exceptions.OmniClientError),
+        (OmniErrorDetails("no", "server", 501, "NotImplementedError"), exceptions.OmniNotImplementedError),
+        (OmniErrorDetails("no", "server", 503, "ServiceUnavailableError"), exceptions.OmniServiceUnavailableError),
+        (OmniErrorDetails("no", "server", 504, "GatewayTimeoutError"), exceptions.OmniStageTimeoutError),
+        (OmniErrorDetails("no", "server", 500, "InternalServerError", fatal=True), exceptions.OmniEngineDeadError),
+        (OmniErrorDetails("no", "server", 500, "InternalServerError", stage_id=1), exceptions.OmniEngineGenerateError),
+        (OmniErrorDetails("no", "server", 500, "InternalServerError"), exceptions.OmniServerError),
+        (OmniErrorDetails("no", "server", 599, "Unknown"), exceptions.OmniServerError),
+    ],
+    ids=lambda value: value.error_type if isinstance(value, OmniErrorDetails) else "",
+)
+def test_cases_i09_and_i13_the_class_follows_from_the_record_without_guessing(
+    details: OmniErrorDetails, expected: type[Exception]
+) -> None:
+    exc: Any = to_exception(details)
+    assert type(exc) is expected
+    assert exc.args == ("no",)
+    assert exc.details is details
+    assert exc.stage_id == exc.error_stage_id == details.stage_id
+    if details.parameter:
+        assert exc.parameter == details.parameter
+
+
+def test_a_reconstructed_exception_says_where_the_original_is() -> None:
+    details = OmniErrorDetails("no", "server", 500, "InternalServerError", request_id="r", stage_id=1)
+    assert to_exception(details).__notes__ == ["Reported by stage 1 for request r; the original is in its log."]
+    assert not hasattr(to_exception(OmniErrorDetails("no", "client", 400, "x")), "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("no", "NotFoundError", HTTPStatus.NOT_FOUND, "model"),
+            OmniErrorDetails("no", "client", 404, "NotFoundError", "model"),
+        ),
+        (("no", "BadRequestError", 400, None), OmniErrorDetails("no", "client", 400, "BadRequestError")),
+        (("", None, 503, 5), OmniErrorDetails("Service Unavailable", "server", 503, "Service Unavailable")),
+        (("no", "x", 200, None), OmniErrorDetails(GENERIC, "server", 500, "InternalServerError")),
+        (("no", "x", "400", None), OmniErrorDetails(GENERIC, "server", 500, "InternalServerError")),
+        ((None, "x", 400, None), OmniErrorDetails("Bad Request", "client", 400, "x")),
+    ],
+)
+def test_words_of_upstreams_code_become_a_record(arguments: tuple[Any, ...], expected: OmniErrorDetails) -> None:
+    assert worded(*arguments) == expected
+
+
+@given(st.text(max_size=200), st.integers(-10, 1_000))
+def test_any_words_become_a_record(text: str, status: int) -> None:
+    assert worded(text, text, status, text).message

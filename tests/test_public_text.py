@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vllm_omni_errors import public_text
+from vllm_omni_errors.public_text import (
+    MAX_CHARACTERS,
+    MAX_IDENTIFIER_CHARACTERS,
+    MAX_REQUEST_ID_CHARACTERS,
+    RULES,
+    identifier,
+    request_id,
+    sanitize,
+)
+
+FRAGMENTS = [
+    *" \t\n\\/\"'`<>()[]{},;:=|.?#@%+-_~$*&!01aZ\0\x1b\x85\u202e\ud800\udfff\u3000",
+    *["的", "é", "\U0001f600", "0x7f00deadbeef", " at 0x7f00", "...", "<path>", "<data>", "<redacted>", "<object>"],
+    *[
+        "http://",
+        "https://u:p@h/a?b=c#d",
+        "s3://b/k",
+        "file:///etc/x",
+        "C:\\a b\\c",
+        "\\\\srv\\share\\x",
+        "/home/a",
+        "~/x",
+        "../x",
+    ],
+    *[
+        "/v1/images/edits",
+        "org/model-name",
+        "a/b/c.py",
+        "data:image/png;base64,AAAA",
+        "data:,",
+        "tensor([1, 2])",
+        "array([",
+        "1, " * 20,
+    ],
+    *[
+        "password=x1y2z3",
+        "token: abc12345",
+        "Bearer abc123456",
+        "eyJhbGciOi.eyJzdWIi.sig",
+        "sk-ABCDEF1234567890",
+        "AKIAABCDEFGHIJKLMNOP",
+    ],
+    *["-----BEGIN KEY-----", "-----END KEY-----", "Traceback (most recent call last):", 'File "/a/b.py", line 3, in f'],
+    *[
+        "(parameter=p, value=v)",
+        "(value=",
+        "(parameter=p)",
+        "<class 'x'>",
+        "<a.b object at 0x7f00aa>",
+        "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo0",
+    ],
+    *["deadbeef" * 5, "a" * 130, "key", "secret", "=", "\ud83d"],
+]
+HOSTILE = st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The model `org/model-name` does not exist.",
+        "Model meta-llama/Llama-3.1-8B-Instruct is not served here; try Qwen/Qwen2.5-0.5B-Instruct.",
+        "POST /v1/images/edits needs an image.",
+        "Use /v1/chat/completions, /tokenize or /inference/v1/generate instead.",
+        "/v1/videos/video_01HX/content is not ready.",
+        "size must be one of 256x256, 512x512, 1024x1024, not 3x3.",
+        "temperature must be between 0.0 and 2.0, got -3",
+        "max_tokens=4096 is too large; prompt tokens: 1025, and/or n=2.",
+        "Input should be 'auto', 'none' or 'required'",
+        "Authentication is basic authentication or a token; password: required",
+        "content type image/png or text/plain",
+        "unexpected token: ')' at position 12",
+        "See https://docs.example.org/en/latest/serving.html for the list.",
+        "voice 'alloy' is unknown, known are 'echo' and 'fable'",
+        "response_format.json_schema.schema is no schema",
+        "chatcmpl-9a0b1c2d3e4f5a6b was aborted",
+        "request 123e4567-e89b-12d3-a456-426614174000 was aborted",
+        "GuardrailViolationErrorForUnsupportedContentTypes2",
+        "不支持的模型：通义千问，请检查 model 参数 😀",
+        "see LoRA task-description-generator-v2-final",
+        "ratio 16/9 on 2024/01/02",
+        "the template ends with </system> or /no_think, w/o bypass=True",
+        "the tags are <|im_start|> and <image>",
+        "[1, 2, 3, 4] has 4 items, 7 expected",
+    ],
+)
+def test_ordinary_text_comes_through_unchanged(text: str) -> None:
+    assert sanitize(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("cannot open /home/someone/models/x.bin", "cannot open <path>"),
+        ("cannot open /workspace/x", "cannot open <path>"),
+        ("error:/etc/passwd.", "error:<path>."),
+        ("open('/data/my models/a.bin')", "open('<path>')"),
+        ("打不开/etc/passwd文件", "打不开<path>文件"),
+        ("in vllm/entrypoints/openai/api.py", "in <path>"),
+        (r"in C:\Users\some one\x.txt now", "in <path> now"),
+        (r"on \\server\share\x", "on <path>"),
+        ("from s3://bucket/key and file:///etc/x", "from <path> and <path>"),
+        ("~/.ssh/id_rsa and ../secret", "<path> and <path>"),
+        ("https://user:word@host/a", "https://host/a"),
+        ("https://host/a?sig=abc&x=1 failed", "https://host/a?<redacted> failed"),
+        ("password=hunter2", "password=<redacted>"),
+        ('{"api_key": "abcdef"}', '{"api_key": "<redacted>"}'),
+        ("token: abc123def456", "token: <redacted>"),
+        ("Authorization: Bearer abc123def456", "Authorization: Bearer <redacted>"),
+        ("key sk-CANARYabcdefghij is bad", "key <redacted> is bad"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "<redacted>"),
+        ("AKIAIOSFODNN7EXAMPLE", "<redacted>"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "<redacted>"),
+        ("a -----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY----- b", "a <redacted> b"),
+        ("a -----BEGIN PRIVATE KEY-----\nMIIB", "a <redacted>"),
+        ("bad data:image/png;base64,iVBORw0KGgo= here", "bad <data> here"),
+        ("tensor([[1.0, 2.0],\n [3.0]], device='cuda:0') is bad", "<data> is bad"),
+        ("ids " + ", ".join(map(str, range(30))), "ids <data>"),
+        ("cannot identify <_io.BytesIO object at 0x7f2a1c0d>", "cannot identify <object>"),
+        ("got <PIL.Image.Image image mode=RGB size=8x8 at 0x7F2A1C0D>", "got <object>"),
+        ("got <HTTPStatus.OK: 200>", "got <object>"),
+        ("got <class 'torch.Tensor'>", "got <object>"),
+        ("at 0x7ffdeadbeef", "at <address>"),
+        ("sum d41d8cd98f00b204e9800998ecf8427e", "sum <data>"),
+        ("got QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9w", "got <data>"),
+        ("n is bad (parameter=n, value=my prompt)", "n is bad"),
+        ("n is bad (parameter=n)", "n is bad"),
+        ("n is bad (value=my prompt)", "n is bad"),
+        ('x\nTraceback (most recent call last):\n  File "/a/b.py", line 3, in f\nKeyError', "x <redacted>"),
+        ('  File "x", line 3, in f', "<path>"),
+        ("a\tb\r\nc", "a b c"),
+        ("a\0b\x1b[31mc\x85d\u202ee", "a<U+0000>b<U+001B>[31mc<U+0085>d<U+202E>e"),
+        ("a\ud800b", "a<U+D800>b"),
+        ("  padded  ", "padded"),
+        ("", ""),
+    ],
+)
+def test_what_is_never_public_is_replaced(text: str, clean: str) -> None:
+    assert sanitize(text) == clean
+
+
+def test_case_z01_no_heap_address_in_the_text_of_an_image_library() -> None:
+    assert "0x" not in sanitize("cannot identify image file <_io.BytesIO object at 0x7a95e299e750>")
+
+
+@given(st.text() | HOSTILE)
+@example("x" * 5_000)
+@example("/a" * 8_000)
+@example("\0" * MAX_CHARACTERS)
+@example("/a/b " * 500)
+def test_is_idempotent_bounded_and_free_of_controls(text: str) -> None:
+    clean = sanitize(text)
+    assert sanitize(clean) == clean
+    assert len(clean) <= MAX_CHARACTERS
+    assert not [c for c in clean if unicodedata.category(c) in ("Cc", "Cs")]
+    clean.encode()
+
+
+@given(HOSTILE)
+def test_reaches_its_end_within_a_few_passes(text: str) -> None:
+    text = public_text.shorten(text, MAX_CHARACTERS)
+    for _ in range(public_text.MAX_PASSES - 1):
+        text = public_text._once(text)
+    assert public_text._once(text) == text
+
+
+@pytest.mark.parametrize("value", [None, 1, b"x", ["x"], object()])
+def test_what_is_no_text_has_no_public_form(value: object) -> None:
+    assert sanitize(value) == ""  # type: ignore[arg-type]
+
+
+def test_a_hostile_subclass_of_str_breaks_nothing() -> None:
+    class Hostile(str):
+        __slots__ = ()
+
+        def __getitem__(self, key: object) -> str:
+            raise RuntimeError
+
+        def __len__(self) -> int:
+            raise RuntimeError
+
+        def __str__(self) -> str:
+            raise RuntimeError
+
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError
+
+        __hash__ = str.__hash__
+
+    assert sanitize(Hostile("see /etc/passwd")) == "see <path>"
+
+
+def test_a_long_text_is_cut_at_the_boundary_of_a_token() -> None:
+    key = "sk-" + "A1" * 20
+    text = "word " * 395 + key + " and more " * 10
+    assert 1_975 < text.index(key) + 20 < MAX_CHARACTERS < text.index(key) + len(key) + 200
+    clean = sanitize(text)
+    assert clean.endswith("word...")
+    assert "sk-" not in clean
+
+
+def test_a_long_text_without_spaces_is_cut_between_characters_that_are_words_themselves() -> None:
+    clean = sanitize("模" * 5_000)
+    assert clean == "模" * (MAX_CHARACTERS - 3) + "..."
+
+
+def test_a_single_endless_token_is_not_shown_at_all() -> None:
+    assert sanitize("x" * 5_000) == "<data>..."
+
+
+def test_every_rule_sees_a_bounded_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is bounded, not measured: a text of a million characters reaches no pattern."""
+    seen: list[int] = []
+
+    class Recording:
+        def __init__(self, pattern: re.Pattern[str]) -> None:
+            self.pattern = pattern
+
+        def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+            seen.append(len(text))
+            return self.pattern.sub(replacement, text)
+
+    recording = tuple(dataclasses.replace(rule, hints=("",), pattern=Recording(rule.pattern)) for rule in RULES)
+    monkeypatch.setattr(public_text, "RULES", recording)
+    for shape in ("/a", "a/b ", "\\", '"', "=", "\n", "sk-", "[(", "的/", "-----BEGIN "):
+        sanitize(shape * (1_000_000 // len(shape)))
+    assert len(seen) >= 10 * len(RULES)
+    assert max(seen) <= 2 * MAX_CHARACTERS
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
+def test_the_hints_of_a_rule_are_lower_case(rule: public_text.Rule) -> None:
+    assert all(hint == hint.lower() for hint in rule.hints)
+
+
+@given(HOSTILE)
+def test_hints_only_save_work(text: str) -> None:
+    lowered = text.lower()
+    for rule in RULES:
+        if rule.pattern.search(text):
+            assert any(hint in lowered for hint in rule.hints), rule.kind
+
+
+@given(st.none() | st.text(max_size=400) | HOSTILE)
+def test_an_identifier_is_short_and_sanitized(text: str | None) -> None:
+    name = identifier(text)
+    assert name is None or 0 < len(name) <= MAX_IDENTIFIER_CHARACTERS
+    assert identifier(name) == name
+
+
+@given(st.none() | st.text(max_size=400))
+def test_a_request_id_is_safe_in_a_header(text: str | None) -> None:
+    found = request_id(text)
+    assert found is None or (re.fullmatch(r"[A-Za-z0-9._:-]+", found) and len(found) <= MAX_REQUEST_ID_CHARACTERS)
+    assert request_id(found) == found
+
+
+def test_a_request_id_is_cleaned() -> None:
+    assert request_id("ab c\r\nSet-Cookie: x") == "abcSet-Cookie:x"
+    assert request_id("\0\n") is None
+    assert request_id("x" * 1_000) == "x" * MAX_REQUEST_ID_CHARACTERS

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw exceptions and returned error responses become typed where they are known to be one or the other."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import httpx
+import pydantic
+import pytest
+from starlette.datastructures import State
+from vllm.exceptions import VLLMNotFoundError, VLLMServerError, VLLMValidationError
+
+from vllm_omni_errors import OmniErrorDetails, OmniServiceUnavailableError, exceptions, seams, to_details, upstream
+from vllm_omni_errors.seams import fill_missing_handlers, media_error, reads_request, request_error, response_error
+
+
+def response(message: str, error_type: str, code: int, param: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(error=SimpleNamespace(message=message, type=error_type, code=code, param=param))
+
+
+def test_a_returned_response_keeps_status_type_and_parameter() -> None:
+    exc = response_error(response("The model `x` does not exist.", "NotFoundError", 404, "model"))
+    assert isinstance(exc, VLLMNotFoundError)
+    details = to_details(exc)
+    assert (details.status_code, details.error_type, details.parameter) == (404, "NotFoundError", "model")
+    assert details.message == "The model `x` does not exist."
+
+
+def test_a_returned_response_takes_its_request_id_where_it_is_raised() -> None:
+    exc = response_error(response("no", "BadRequestError", 400))
+    assert to_details(exc, request_id="chatcmpl-1").request_id == "chatcmpl-1"
+
+
+def test_a_returned_response_that_is_no_error_is_a_server_failure() -> None:
+    details = to_details(response_error(response("fine", "OK", 200)))
+    assert (details.status_code, details.message) == (500, "Internal server error")
+
+
+@pytest.mark.parametrize("raw", [ValueError, TypeError, OverflowError])
+def test_a_raw_exception_of_code_that_reads_the_request_is_the_clients(raw: type[Exception]) -> None:
+    def read() -> None:
+        raise raw("the prompt is wrong")
+
+    with pytest.raises(VLLMValidationError) as caught:
+        reads_request(read)()
+    assert isinstance(caught.value.__cause__, raw)
+    assert to_details(caught.value).status_code == 400
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("x"), KeyError("x"), VLLMNotFoundError("x"), VLLMServerError("x")])
+def test_what_is_not_known_as_the_clients_passes(raised: Exception) -> None:
+    def read() -> None:
+        raise raised
+
+    with pytest.raises(type(raised)) as caught:
+        reads_request(read)()
+    assert caught.value is raised
+
+
+def test_what_is_read_is_returned() -> None:
+    def read(prompt: str, *, limit: int) -> str:
+        return f"{prompt} {limit}"
+
+    assert reads_request(read)("a", limit=3) == "a 3"
+
+
+def test_a_handler_that_is_there_stays() -> None:
+    handlers = {"serving_tokenization": object(), "openai_serving_completion": object()}
+    state = State(dict(handlers))
+    fill_missing_handlers(state)
+    assert {name: getattr(state, name) for name in handlers} == handlers
+
+
+def test_an_absent_handler_is_none_for_the_routes_that_answer_501_then() -> None:
+    state = State()
+    fill_missing_handlers(state)
+    assert state.openai_serving_completion is None
+    assert state.serving_generative_scoring is None
+
+
+@pytest.mark.parametrize("state", [State(), State({"serving_tokenization": None})])
+def test_using_an_absent_tokenizer_is_503_for_good(state: State) -> None:
+    fill_missing_handlers(state)
+    with pytest.raises(OmniServiceUnavailableError) as caught:
+        state.serving_tokenization.create_tokenize()
+    assert caught.value.permanent
+
+
+class Model(pydantic.BaseModel):
+    size: int
+
+
+def invalid(value: object) -> pydantic.ValidationError:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Model.model_validate({"size": value})
+    return caught.value
+
+
+def having(exc: Exception, **attributes: object) -> Exception:
+    vars(exc).update(attributes)
+    return exc
+
+
+def test_request_error_types_what_request_reading_code_raises() -> None:
+    exc = request_error(ValueError("n is bad: see /etc/x"), parameter="n")
+    assert isinstance(exc, upstream.VLLMValidationError)
+    assert (exc.args, exc.parameter) == (("n is bad: see <path>",), "n")
+    assert request_error(invalid("private")).args == (
+        "size: Input should be a valid integer, unable to parse string as an integer",
+    )
+    assert request_error(ValueError()).args == (seams.UNREADABLE,)
+    assert request_error(TypeError("Engine.__init__() got an unexpected keyword argument")).args == (seams.UNREADABLE,)
+
+
+@pytest.mark.parametrize(
+    "exc", [upstream.VLLMNotFoundError("no"), upstream.EngineDeadError(), RuntimeError("no"), NotImplementedError()]
+)
+def test_request_error_leaves_everything_else_alone(exc: Exception) -> None:
+    assert request_error(exc) is exc
+
+
+def answered(status: int) -> httpx.HTTPStatusError:
+    request = httpx.Request("GET", "http://media")
+    return httpx.HTTPStatusError("private", request=request, response=httpx.Response(status, request=request))
+
+
+def foreign(name: str, package: str, base: type[Exception] = Exception, **attributes: object) -> Exception:
+    return having(type(name, (base,), {"__module__": package})("private"), **attributes)
+
+
+PERMANENT: list[Callable[[], Exception]] = [
+    *(lambda status=status: answered(status) for status in (400, 401, 403, 404, 410)),
+    lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=404),
+    lambda: foreign("InvalidURL", "requests.exceptions", ValueError),
+    lambda: foreign("InvalidUrlClientError", "aiohttp.client_exceptions"),
+    lambda: foreign("MediaDownloadSizeExceededError", "vllm.connections", ValueError),
+    lambda: foreign("HTTPResponseSizeExceededError", "vllm.connections", upstream.VLLMValidationError),
+    lambda: foreign("UnidentifiedImageError", "PIL", OSError),
+    lambda: foreign("LibsndfileError", "soundfile", RuntimeError),
+    lambda: OSError("image file is truncated"),
+    lambda: ValueError("The URL must be either a HTTP, data or file URL."),
+    lambda: FileNotFoundError(2, "private"),
+    lambda: upstream.VLLMUnprocessableEntityError("Failed to fetch media from URL: Invalid URL", parameter="image_url"),
+]
+TRANSIENT: list[Callable[[], Exception]] = [
+    *(lambda status=status: answered(status) for status in (408, 429, 500, 503, 302)),
+    lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=503),
+    lambda: foreign("ClientConnectorError", "aiohttp.client_exceptions", OSError),
+    lambda: foreign("gaierror", "socket", OSError),
+    lambda: TimeoutError(),
+    lambda: ConnectionResetError(104, "private"),
+    lambda: OSError(28, "no space"),
+    lambda: AttributeError("private"),
+]
+
+
+@pytest.mark.parametrize("make", PERMANENT)
+def test_case_m15_media_that_will_never_be_readable_is_422(make: Callable[[], Exception]) -> None:
+    exc = media_error(make(), parameter="ref_audio")
+    assert isinstance(exc, upstream.VLLMUnprocessableEntityError)
+    assert exc.parameter == "ref_audio"
+    assert "private" not in str(exc)
+    assert to_details(exc).status_code == 422
+
+
+@pytest.mark.parametrize("make", TRANSIENT)
+def test_case_m15_media_that_may_be_readable_later_is_500(make: Callable[[], Exception]) -> None:
+    exc = media_error(make(), parameter="ref_audio")
+    assert isinstance(exc, exceptions.OmniServerError)
+    assert to_details(exc) == OmniErrorDetails(seams.TRANSIENT_MEDIA, "server", 500, "InternalServerError")
+
+
+def test_other_typed_media_errors_pass() -> None:
+    exc = upstream.VLLMValidationError("too many images", parameter="image")
+    assert media_error(exc, parameter="other") is exc

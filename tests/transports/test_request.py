@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from error_site import Site
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from vllm_omni_errors import OmniConflictError
+from vllm_omni_errors.transports import request
+
+Plain = Callable[..., Site]
+
+
+@pytest.fixture
+def site(plain: Plain) -> Site:
+    app = FastAPI()
+
+    @app.get("/echo")
+    async def echo(request: Request) -> dict[str, str | None]:
+        return {"seen": request.headers.get("X-Request-Id")}
+
+    @app.get("/accepted")
+    async def accepted(request: Request) -> None:
+        request.state.request_metadata = SimpleNamespace(request_id="chatcmpl-" + request.headers["X-Request-Id"])
+
+    @app.get("/own")
+    async def own() -> PlainTextResponse:
+        return PlainTextResponse("ok", headers={"X-Request-Id": "own"})
+
+    @app.get("/bad")
+    async def bad() -> JSONResponse:
+        return JSONResponse({}, status_code=404)
+
+    return plain(app)
+
+
+def test_a_successful_answer_has_the_id_that_the_client_sent(site: Site) -> None:
+    answer = site.client.get("/echo", headers={"X-Request-Id": "abc"})
+    assert (answer.json(), answer.headers["x-request-id"]) == ({"seen": "abc"}, "abc")
+
+
+def test_a_successful_answer_has_the_id_that_the_request_was_accepted_under(site: Site) -> None:
+    assert site.client.get("/accepted", headers={"X-Request-Id": "abc"}).headers["x-request-id"] == "chatcmpl-abc"
+
+
+def test_a_successful_answer_without_an_id_gets_none(site: Site) -> None:
+    assert "x-request-id" not in site.client.get("/echo").headers
+
+
+def test_an_id_that_is_there_stays(site: Site) -> None:
+    answer = site.client.get("/own", headers={"X-Request-Id": "abc"})
+    assert answer.headers.get_list("x-request-id") == ["own"]
+
+
+def test_an_error_that_a_route_answers_itself_gets_an_id(site: Site) -> None:
+    assert len(site.client.get("/bad").headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        ("a b\tc", "abc"),
+        ("<script>alert(1)</script>", "scriptalert1script"),
+        ("x" * 10_000, "x" * 128),
+        ("ä/../é", ".."),
+        ("\xff\xfe", None),
+    ],
+)
+def test_an_inbound_id_is_bounded_and_cleaned_before_anything_reads_it(site: Site, sent: str, seen: str | None) -> None:
+    answer = site.client.get("/echo", headers=[(b"x-request-id", sent.encode("latin-1"))])
+    assert answer.json() == {"seen": seen}
+    assert answer.headers.get("x-request-id") == seen
+
+
+def test_of_several_inbound_ids_the_first_counts(site: Site) -> None:
+    answer = site.client.get("/echo", headers=[("X-Request-Id", "a"), ("X-Request-Id", "b")])
+    assert answer.json() == {"seen": "a"}
+
+
+def test_an_errors_body_and_header_have_the_same_id(site: Site) -> None:
+    site.failure = OmniConflictError
+    for headers in ({}, {"X-Request-Id": "abc"}):
+        answer = site.client.get("/raise", headers=headers)
+        assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["x-request-id"] == "abc"
+    assert site.client.get("/raise?accepted=chatcmpl-1").json()["error"]["request_id"] == "chatcmpl-1"
+
+
+def test_a_made_id_stays_for_its_request_and_differs_for_the_next() -> None:
+    one, two = request.CurrentRequest({}), request.CurrentRequest({})
+    assert one.known_id is None
+    assert one.error_id == one.error_id == one.known_id
+    assert one.error_id != two.error_id
+
+
+def test_outside_of_a_request_there_is_none() -> None:
+    assert request.current().known_id is None
+
+
+def test_vllms_own_middleware_does_not_add_a_second_id(upstream_site: Site) -> None:
+    upstream_site.failure = OmniConflictError
+    answer = upstream_site.client.get("/raise")
+    assert answer.headers.get_list("x-request-id") == [answer.json()["error"]["request_id"]]
+    cleaned = upstream_site.client.get("/ping", headers={"X-Request-Id": "a b<c>"})
+    assert cleaned.headers.get_list("x-request-id") == ["abc"]
