@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipelines: one diffusion stage inside the API process, or an AR stage and a diffusion stage, each a process."""
+
+from typing import Any
+
+from vllm_omni.config.stage_config import PipelineConfig, StageExecutionType, StagePipelineConfig
+
+from vllm_omni_rig import faults
+from vllm_omni_rig.prompts import text_of_prompt
+
+LANGUAGE_MODEL = "RigQwen2ForCausalLM"
+DIFFUSION_MODEL = "RigPipeline"
+ONLY_DIFFUSION_MODEL = "RigOnlyPipeline"
+
+TEXT_FIELDS = ("prompt", "prompt_token_ids")
+
+
+def front(prompt: Any, sampling_params_list: Any = None) -> Any:
+    """The first stage's view of a prompt, made in the API process: its text only. Faults ``@front`` happen here.
+
+    The tiny model has no multimodal processor. The second stage gets the whole prompt.
+    """
+    faults.perform(text_of_prompt(prompt), faults.FRONT)
+    if isinstance(prompt, dict):
+        return {name: value for name, value in prompt.items() if name in TEXT_FIELDS}
+    return prompt
+
+
+def second_stage_prompts(source_outputs: Any, prompt: Any = None, requires_multimodal_data: bool = False) -> Any:
+    """The stage input processor: the original text again, once for each output of the first stage."""
+    text = text_of_prompt(prompt)
+    faults.perform(text, faults.INPUT)
+    return [
+        {"prompt": text, "additional_information": {"ar_tokens": list(output.outputs[0].token_ids)}}
+        for output in source_outputs
+    ]
+
+
+def _diffusion(stage_id: int, model: str, **more: Any) -> StagePipelineConfig:
+    return StagePipelineConfig(
+        stage_id=stage_id,
+        model_stage="dit",
+        execution_type=StageExecutionType.DIFFUSION,
+        final_output=True,
+        final_output_type="image",
+        model_arch=model,
+        omni_kv_config={"need_recv_cache": False},
+        **more,
+    )
+
+
+ONE_STAGE = PipelineConfig(
+    model_type="rig_one",
+    model_arch=ONLY_DIFFUSION_MODEL,
+    diffusers_class_name=ONLY_DIFFUSION_MODEL,
+    stages=(_diffusion(0, ONLY_DIFFUSION_MODEL, input_sources=()),),
+)
+
+TWO_STAGES = PipelineConfig(
+    model_type="rig_two",
+    model_arch=LANGUAGE_MODEL,
+    diffusers_class_name=DIFFUSION_MODEL,
+    stages=(
+        StagePipelineConfig(
+            stage_id=0,
+            model_stage="ar",
+            execution_type=StageExecutionType.LLM_AR,
+            input_sources=(),
+            owns_tokenizer=True,
+            model_arch=LANGUAGE_MODEL,
+            prompt_transform_func=f"{__name__}.front",
+            final_output=False,
+            engine_output_type="token_ids",
+        ),
+        _diffusion(
+            1, DIFFUSION_MODEL, input_sources=(0,), custom_process_input_func=f"{__name__}.second_stage_prompts"
+        ),
+    ),
+)

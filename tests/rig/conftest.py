@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that tests on the rig share, each started when the first test asks for it.
+
+``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` live as long as the
+session, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_omni_rig.server import Server, start
+
+MIGRATED = Path(__file__).parents[2] / "build" / "migrated"
+
+Start = Callable[..., Server]
+
+
+def tree_of(variant: str) -> Path | None:
+    """The tree of ``stock`` (none: the installed wheel's own files) or of ``migrated``."""
+    if variant == "stock":
+        return None
+    assert variant == "migrated", f"{variant}: a variant is stock or migrated"
+    if not (MIGRATED / "vllm_omni").is_dir():
+        pytest.fail(f"There is no migrated tree in {MIGRATED}; run `make migrated` first.", pytrace=False)
+    return MIGRATED
+
+
+class Servers:
+    """Starts servers, remembers the shared ones, and stops all that it started."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._shared: dict[tuple[Any, ...], Server] = {}
+        self._started: list[Server] = []
+
+    def start(self, variant: str = "stock", stages: int = 2, **options: Any) -> Server:
+        """Start a server that nobody shares; ``options`` are those of ``vllm_omni_rig.server.start``."""
+        log = self._logs / f"{len(self._started)}-{variant}-{options.get('scripted') or stages}.log"
+        server = start(stages, tree=tree_of(variant), log=log, **options)
+        self._started.append(server)
+        return server
+
+    def shared(self, variant: str, stages: int = 2, scripted: str | None = None) -> Server:
+        """The one server of that kind, started now if it is not running yet."""
+        key = (variant, stages, scripted)
+        if key not in self._shared:
+            self._shared[key] = self.start(variant, stages, scripted=scripted)
+        return self._shared[key]
+
+    def stop(self) -> None:
+        if self._started:
+            with ThreadPoolExecutor(len(self._started)) as executor:
+                list(executor.map(Server.stop, self._started))
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    pool = Servers(tmp_path_factory.mktemp("logs"))
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(scope="session")
+def stock(servers: Servers) -> Server:
+    """The wheel's own files, two stages."""
+    return servers.shared("stock")
+
+
+@pytest.fixture(scope="session")
+def stock_inline(servers: Servers) -> Server:
+    """The wheel's own files, one stage inside the API process."""
+    return servers.shared("stock", 1)
+
+
+@pytest.fixture(scope="session")
+def migrated(servers: Servers) -> Server:
+    """The migrated tree, two stages."""
+    return servers.shared("migrated")
+
+
+@pytest.fixture(scope="session")
+def migrated_inline(servers: Servers) -> Server:
+    """The migrated tree, one stage inside the API process."""
+    return servers.shared("migrated", 1)
+
+
+@pytest.fixture(scope="session")
+def scripted(servers: Servers) -> Start:
+    """``scripted(kind, variant="stock")``: the scripted server of that kind (diffusion, video or multi)."""
+    return lambda kind, variant="stock": servers.shared(variant, scripted=kind)
+
+
+@pytest.fixture
+def fresh_server(servers: Servers) -> Iterator[Start]:
+    """``fresh_server(variant="stock", stages=2, …)``: a server for this test alone, stopped after it."""
+    mine: list[Server] = []
+
+    def start_one(variant: str = "stock", stages: int = 2, **options: Any) -> Server:
+        mine.append(servers.start(variant, stages, **options))
+        return mine[-1]
+
+    yield start_one
+    for server in mine:
+        server.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    """Say with a failed test where the logs of its servers are."""
+    report = yield
+    if report.failed:
+        used = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        report.sections += [(f"Log of the server at {server.url}", str(server.log)) for server in used]
+    return report

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The migration of the real vLLM-Omni 0.30.0: no server, but its wheel, downloaded once."""
+
+import email
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from vllm_omni_errors.migrate import Result, manifest, migrate, rewrites
+
+ROOT = Path(__file__).parents[2]
+WHEEL_NAME = "vllm_omni-0.30.0-py3-none-any.whl"
+
+
+@pytest.fixture(scope="session")
+def stock_wheel() -> Path:
+    path = ROOT / "build" / "wheels" / WHEEL_NAME
+    if not path.is_file():
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--dest",
+            str(path.parent),
+        ]
+        subprocess.run([*command, "vllm-omni==0.30.0"], check=True, timeout=600)
+    return path
+
+
+@pytest.fixture(scope="session")
+def stock(stock_wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(stock_wheel) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("migrated")
+
+
+@pytest.fixture(scope="session")
+def migrated(stock_wheel: Path, results: Path) -> Result:
+    return migrate(str(stock_wheel), results / "all", diff=results / "all.diff", wheel=True)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.suffix not in (".whl", ".pyc")
+    }
+
+
+def test_without_rewrites_the_tree_is_byte_identical(stock_wheel, stock, tmp_path, monkeypatch):
+    monkeypatch.setattr(rewrites, "ALL", ())
+    migrate(str(stock_wheel), tmp_path / "out")
+    got = contents(tmp_path / "out")
+    assert got.pop(manifest.PATH)
+    assert got == stock
+
+
+def test_what_no_rewrite_names_is_byte_identical(migrated, stock):
+    named = {row.path for row in migrated.rewrites}
+    got = contents(migrated.out)
+    assert set(got) == {*stock, manifest.PATH}
+    assert {path for path in stock if got[path] != stock[path]} == named
+    for path in named:
+        assert b"# This file was changed by vllm-omni-errors " in got[path][:500]
+
+
+def test_phases_one_by_one_give_the_same_as_all_at_once(migrated, stock_wheel, tmp_path):
+    migrate(str(stock_wheel), tmp_path / "bridge", phase="bridge")
+    result = migrate(str(tmp_path / "bridge"), tmp_path / "all")
+    assert result.new_phases == ("requests",)
+    assert contents(tmp_path / "all") == contents(migrated.out)
+
+
+def test_own_output_is_left_alone(migrated, tmp_path):
+    for source in (migrated.out, migrated.wheel):
+        assert migrate(str(source), tmp_path / "again").new_phases == ()
+    assert contents(tmp_path / "again").keys() - contents(migrated.out).keys() == {
+        f"vllm_omni-0.30.0+errors.1.dist-info/{name}"
+        for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+    }
+
+
+@pytest.mark.parametrize("command", [["git", "apply"], ["patch", "-s", "-p1", "-i"]])
+def test_diff_makes_the_migrated_tree_of_the_stock_one(migrated, stock_wheel, tmp_path, command):
+    with zipfile.ZipFile(stock_wheel) as archive:
+        archive.extractall(tmp_path)
+    subprocess.run([*command, str(migrated.diff)], cwd=tmp_path, check=True, timeout=120)
+    assert contents(tmp_path) == contents(migrated.out)
+
+
+def test_installed_vllm_omni_gives_the_same_as_its_wheel(migrated, tmp_path):
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+        str(tmp_path / "site"),
+    ]
+    subprocess.run([*pip, str(ROOT / "build" / "wheels" / WHEEL_NAME)], check=True, capture_output=True, timeout=300)
+    result = migrate(str(tmp_path / "site"), tmp_path / "out", wheel=True)
+    assert result.wheel is not None
+    assert migrated.wheel is not None
+    with zipfile.ZipFile(result.wheel) as got, zipfile.ZipFile(migrated.wheel) as wanted:
+        different = {name for name in wanted.namelist() if got.read(name) != wanted.read(name)}
+        assert got.namelist() == wanted.namelist()
+    # the digest of the tree counts what pip added beside RECORD
+    assert different <= {manifest.PATH, "vllm_omni-0.30.0+errors.1.dist-info/RECORD"}
+
+
+def test_wheel_installs_and_uninstalls(migrated, stock, tmp_path):
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv/bin/python"), "--disable-pip-version-check"]
+    install = [*pip, "install", "--no-deps", "--no-index", "--no-compile", str(migrated.wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    assert contents(site / "vllm_omni") == contents(migrated.out / "vllm_omni")
+    metadata = email.message_from_bytes((site / "vllm_omni-0.30.0+errors.1.dist-info/METADATA").read_bytes())
+    wanted = email.message_from_bytes(stock["vllm_omni-0.30.0.dist-info/METADATA"])
+    assert metadata["Version"] == "0.30.0+errors.1"
+    ours, *others = metadata.get_all("Requires-Dist") or []
+    assert ours == f"vllm-omni-errors>={manifest.library_version()}"
+    assert others == wanted.get_all("Requires-Dist")
+    assert metadata.get_payload() == wanted.get_payload()
+    assert (tmp_path / "venv/bin/vllm-omni").exists()
+    subprocess.run([*pip, "uninstall", "-y", "vllm-omni"], check=True, capture_output=True, timeout=300)
+    assert not list((tmp_path / "venv").rglob("*vllm_omni*"))
+    assert not (tmp_path / "venv/bin/vllm-omni").exists()
