@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     """Exit codes of every command."""
 
     OK = 0
-    FINDINGS = 1  # the probe found failing checks
+    FINDINGS = 1  # the probe found failing checks, or the audit's gate is closed
     COULD_NOT_RUN = 2  # wrong usage, a source or server that cannot be used, a defect of ours
     INTERRUPTED = 130  # Ctrl-C
     READER_GONE = 141  # the reader of a pipe went away before everything was said
@@ -63,6 +63,11 @@ class LazyGroup(click.Group):
     """A group whose further commands are imported when they are used: name, place, one line of help."""
 
     LAZY: dict[str, tuple[str, str, str]] = {  # noqa: RUF012 (click.Group is no place for ClassVar annotations)
+        "audit": (
+            "vllm_omni_errors.audit.command",
+            "audit",
+            "List every error site of a vLLM-Omni, and hold them against a reviewed ledger.",
+        ),
         "probe": (
             "vllm_omni_errors.probe.command",
             "probe",
@@ -124,10 +129,11 @@ def needing_tools() -> Iterator[None]:
 )
 @click.version_option(package_name="vllm-omni-errors", prog_name="omni-errors")
 def group() -> None:
-    """Errors as one contract for vLLM-Omni: migrate it, and probe it.
+    """Errors as one contract for vLLM-Omni: audit it, migrate it, and probe it.
 
     \b
     Examples:
+      omni-errors audit ~/src/vllm-omni --html build/audit.html
       omni-errors migrate vllm-omni==0.30.0 --out build/migrated --diff build/migrated.diff
       omni-errors migrate vllm-omni==0.30.0 --out dist --wheel
       omni-errors probe http://127.0.0.1:8000 --html build/report.html

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit of the installed vLLM-Omni: its counts against an independent count, its reach against what was seen on the
+running server, and the gate over the whole tree. Needs no server; pip downloads the older versions."""
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_omni_errors.audit import Audit, Site, audit, document, review
+from vllm_omni_errors.audit import ledger as ledgers
+
+DECISION = {"raise": "internal", "except": "keep", "response": "internal"}
+OLDER = ("0.24.0", "0.26.0", "0.28.0")
+
+
+@pytest.fixture(scope="module")
+def installed() -> Path:
+    spec = importlib.util.find_spec("vllm_omni")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache") / "audit.sqlite"
+
+
+@pytest.fixture(scope="module")
+def stock(installed: Path, cache: Path) -> Audit:
+    return audit(installed, cache=cache)
+
+
+def independent_count(tree: Path) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and path of each raise and except, by nothing but `ast.walk`."""
+    for file in sorted(tree.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Raise):
+                made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+                name = getattr(made, "attr", None) or getattr(made, "id", None) or ""
+                yield "raise", name, file.relative_to(tree).as_posix()
+            elif isinstance(node, ast.ExceptHandler):
+                yield "except", "", file.relative_to(tree).as_posix()
+
+
+def test_counts_agree_with_an_independent_count(stock: Audit, installed: Path) -> None:
+    found = list(independent_count(installed))
+    everywhere = Counter(name for kind, name, _ in found if kind == "raise")
+    entrypoints = Counter(name for kind, name, path in found if kind == "raise" and path.startswith("entrypoints/"))
+    point = document.trend_point(stock.inventory)
+    assert (point["raises"], point["excepts"]) == (
+        sum(everywhere.values()),
+        sum(kind == "except" for kind, *_ in found),
+    )
+    assert point["types"] == {name: everywhere[name] for name in point["types"]}
+    assert point["entrypoints"] == {name: entrypoints[name] for name in point["entrypoints"]}
+
+
+def test_counts_of_0_30_0(stock: Audit) -> None:
+    point = document.trend_point(stock.inventory)
+    assert (point["version"], point["files"], point["lines"]) == ("0.30.0", 1609, 573763)
+    assert (point["raises"], point["excepts"]) == (7850, 2416)
+    assert point["types"] == {
+        "ValueError": 4921,
+        "TypeError": 304,
+        "RuntimeError": 878,
+        "VLLMValidationError": 0,
+        "GuardrailViolationError": 1,
+        "HTTPException": 133,
+    }
+    assert point["entrypoints"]["ValueError"] == 249
+
+
+def test_fingerprints_are_unique_and_the_same_in_a_second_run(stock: Audit, installed: Path, tmp_path: Path) -> None:
+    prints = [site.fingerprint for site in stock.inventory.sites]
+    assert len(set(prints)) == len(prints)
+    assert audit(installed, cache=tmp_path / "other.sqlite").inventory == stock.inventory
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    for version in OLDER:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+        subprocess.run([*command, f"vllm-omni=={version}"], check=True, capture_output=True, timeout=240)
+    return {version: next(folder.glob(f"vllm_omni-{version}-*.whl")) for version in OLDER}
+
+
+def test_the_table_of_the_rfc_as_a_trend(stock: Audit, older: dict[str, Path], cache: Path) -> None:
+    points = [document.trend_point(audit(wheel, cache=cache).inventory) for wheel in older.values()]
+    points.append(document.trend_point(stock.inventory))
+    assert [point["version"] for point in points] == [*OLDER, "0.30.0"]
+    assert [point["types"]["ValueError"] for point in points] == [1843, 2325, 3710, 4921]
+    assert [point["entrypoints"]["ValueError"] for point in points] == [155, 174, 198, 249]
+    assert [point["types"]["TypeError"] for point in points] == [117, 169, 228, 304]
+    assert [point["types"]["RuntimeError"] for point in points] == [359, 468, 699, 878]
+    assert [point["types"]["VLLMValidationError"] for point in points] == [0, 0, 0, 0]
+    assert [point["types"]["GuardrailViolationError"] for point in points] == [1, 1, 1, 1]
+
+
+def find(stock: Audit, path: str, function: str, kind: str, exception: str) -> list[Site]:
+    return [
+        site
+        for site in stock.inventory.sites
+        if (site.path, site.function, site.kind, site.exception) == (path, function, kind, exception)
+    ]
+
+
+def test_output_conversion_is_reported_as_the_clients_mistake(stock: Audit) -> None:
+    sites = find(stock, "entrypoints/openai/images/helpers.py", "_normalize_image", "raise", "ValueError")
+    assert len(sites) == 2
+    for site in sites:
+        assert site.boundaries == {"route": 2}
+        assert {arrival.boundary.name for arrival in site.arrivals} == {
+            "POST /v1/images/edits",
+            "POST /v1/images/generations",
+        }
+        assert site.today == (400,)
+        assert all("except ValueError: raises HTTPException 400" in arrival.clauses[0] for arrival in site.arrivals)
+
+
+def test_chat_without_a_handler_answers_200(stock: Audit) -> None:
+    path = "entrypoints/openai/api_server.py"
+    [site] = find(stock, path, "create_chat_completion", "response", "create_error_response")
+    assert (site.form, site.today) == ("returned", (200,))
+
+
+def test_the_chat_route_translates_everything_to_500(stock: Audit) -> None:
+    sites = find(stock, "entrypoints/openai/api_server.py", "create_chat_completion", "except", "Exception")
+    assert (sites[0].does, sites[0].today) == (("raises HTTPException 500",), (500,))
+
+
+def test_every_route_of_the_server_is_a_boundary(stock: Audit) -> None:
+    names = {boundary.name for boundary in stock.inventory.boundaries}
+    assert {"POST /v1/chat/completions", "POST /v1/videos", "POST /v1/images/edits", "WS /v1/realtime/video"} <= names
+    assert sum(boundary.kind in ("route", "socket") for boundary in stock.inventory.boundaries) >= 36
+
+
+@pytest.fixture
+def whole_ledger(stock: Audit, tmp_path: Path) -> Path:
+    """A ledger that decides everything that is asked about."""
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    (folder / "ledger.toml").write_text('format = 1\npackage = "vllm_omni"\nversion = "0.30.0"\n')
+    decisions: list[dict[str, Any]] = [
+        {"fingerprint": site.fingerprint, "decision": DECISION[site.kind], "reason": "generated"}
+        for site in stock.inventory.sites
+        if site.asked
+    ]
+    review.decide(folder, stock.inventory, decisions, date(2026, 1, 1))
+    return folder
+
+
+def test_the_gate_over_the_whole_tree(installed: Path, cache: Path, whole_ledger: Path) -> None:
+    assert audit(installed, ledger=whole_ledger, cache=cache).findings == []
+    ledger = ledgers.load(whole_ledger)
+    gone = ledger.rows.popitem()[1]
+    ledgers.write(whole_ledger, {gone.path: [row for row in ledger.rows.values() if row.path == gone.path]})
+    [finding] = audit(installed, ledger=whole_ledger, cache=cache).findings
+    assert (finding.code, finding.fingerprint) == ("open", gone.fingerprint)
+
+
+def test_rows_are_found_again_in_another_version(older: dict[str, Path], cache: Path, whole_ledger: Path) -> None:
+    result = audit(older["0.28.0"], ledger=whole_ledger, cache=cache)
+    assert result.matched is not None
+    assert len(result.matched.rows) > 2000
+    assert len(result.matched.moved) > 50
+
+
+def test_nothing_of_the_trees_text_gets_into_a_ledger(stock: Audit, whole_ledger: Path) -> None:
+    texts = {site.text for site in stock.inventory.sites if " " in site.text and len(site.text) > 20}
+    for file in whole_ledger.rglob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            assert not texts & {value for value in json.loads(line).values() if isinstance(value, str)}
+
+
+def test_vllm_itself_is_read_without_a_crash(cache: Path) -> None:
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    result = audit(Path(spec.origin).parent, cache=cache)
+    assert (result.inventory.package, len(result.inventory.sites) > 5000) == ("vllm", True)
