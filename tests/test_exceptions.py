@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_cases_i01_and_i07_survives_copying_and_pickling(omni_type, hop, hops) -
     assert type(copied) is omni_type
     assert copied.args == exc.args
     assert vars(copied) == vars(exc)
+
+
+@pytest.mark.parametrize("omni_type", OMNI_TYPES)
+def test_an_instance_that_stands_for_another_asks_it_for_everything(omni_type: type[Any]) -> None:
+    """What Ray raises in an actor's caller is of such a class (``ray/exceptions.py``, RayTaskError)."""
+    original = omni_type("no", stage_id=1)
+    original.details = OmniErrorDetails("no", "server", 500, "InternalServerError", stage_id=1)
+
+    class StandIn(omni_type):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(original, name)
+
+    for name in ("message", "stage_id", "error_stage_id", "details"):
+        assert getattr(StandIn(), name) == getattr(original, name)
 
 
 def test_what_a_constructor_was_given_survives_too() -> None:

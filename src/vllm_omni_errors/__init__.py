@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from .public_text import sanitize
     from .transports.http import install
+    from .wire import decode, encode
 
 __all__ = [
     "GuardrailViolationError",
@@ -36,6 +37,8 @@ __all__ = [
     "OmniServerError",
     "OmniServiceUnavailableError",
     "OmniStageTimeoutError",
+    "decode",
+    "encode",
     "install",
     "sanitize",
     "to_details",
@@ -44,6 +47,8 @@ __all__ = [
 
 _HOMES = {
     "OmniErrorDetails": "details",
+    "decode": "wire",
+    "encode": "wire",
     "install": "transports.http",
     "sanitize": "public_text",
     "to_details": "convert",

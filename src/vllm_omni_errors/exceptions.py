@@ -3,7 +3,8 @@
 
 Every one has ``message``, ``stage_id`` (alias ``error_stage_id``: the name on the wire and in the public object) and
 ``details``: the record that it was made from, or None. Every one can be copied and pickled: its constructor takes the
-message alone, and everything else is in its ``__dict__``.
+message alone, and everything else is in its ``__dict__``. Nothing is a default of the class: what Ray raises is an
+instance of the class that asks the original for every attribute which it does not find.
 """
 
 from http import HTTPStatus
@@ -15,15 +16,16 @@ from .upstream import EngineDeadError, EngineGenerateError, VLLMClientError, VLL
 class _OmniError(Exception):
     """What the Omni types share."""
 
-    details: OmniErrorDetails | None = None
-    stage_id: int | None = None
-    message: str = ""
+    details: OmniErrorDetails | None
+    stage_id: int | None
+    message: str
 
     def __init__(self, message: str = "", *, stage_id: int | None = None) -> None:
         # Not super(): upstream's EngineDeadError puts its own text before ours, once more at every copy.
         Exception.__init__(self, message)
         self.message = message
         self.stage_id = stage_id
+        self.details = None
 
     @property
     def error_stage_id(self) -> int | None:
