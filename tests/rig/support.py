@@ -136,7 +136,7 @@ def counters(url: str, client: httpx.Client) -> Counts:
 def handler_of(path: str, handlers: Iterable[str]) -> str:
     """The label `handler` of requests for that path: the route's template, ``none`` for an unknown route."""
     path = path.partition("?")[0]
-    for handler in handlers:
+    for handler in sorted(handlers, key=lambda handler: handler.count("{")):  # a literal path before a template
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(handler)), path):
             return handler
     return "none"
