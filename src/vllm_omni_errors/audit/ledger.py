@@ -172,7 +172,7 @@ def load(place: Path) -> Ledger:
     rows: dict[str, Row] = {}
     for file in sorted(folder.rglob("*.jsonl")):
         for row in _rows(folder, file):
-            if row.fingerprint in rows:
+            if rows.get(row.fingerprint, row) != row:
                 raise LedgerError(
                     f"{file}: {row.function or 'the module'} has two rows for {row.exception} {row.message}. "
                     "Keep one; a merge leaves both where two reviews decided the same site."
