@@ -14,7 +14,7 @@ TREE_stock =
 TREE_migrated = --tree build/migrated
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve migrated test test-unit test-rig lint clean
+.PHONY: help setup demo serve migrated test test-unit test-rig lint bench mutants clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,13 @@ lint: setup  ## Style, types, layers, changelog fragments
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/towncrier build --draft --version 0.1.0 > /dev/null
+
+bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
+	@$(BIN)/python -m benchmarks --json build/bench.json
+
+mutants: setup  ## Mutation run over the record's modules, about 40 minutes; docs/mutation.md explains the survivors
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "mutmut>=3.8,<4"
+	@$(BIN)/python benchmarks/mutants.py
 
 clean:  ## Remove what the targets made, except the environment
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -143,6 +143,7 @@ def test_phrases_are_those_of_http_and_never_missing() -> None:
     assert phrase(400) == "Bad Request"
     assert phrase(499) == "Client Error"
     assert phrase(599) == "Server Error"
+    assert phrase(500) == "Internal Server Error"
 
 
 def test_needs_neither_vllm_nor_torch_nor_a_web_framework() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pydantic
 import pytest
+from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 from record_strategies import records
 from starlette.exceptions import HTTPException
 
-from vllm_omni_errors import convert, exceptions, upstream
+from vllm_omni_errors import convert, exceptions, metrics, upstream
 from vllm_omni_errors.catalogue import GENERIC
 from vllm_omni_errors.convert import to_details, to_exception, worded
 from vllm_omni_errors.details import OmniErrorDetails
@@ -164,7 +165,15 @@ def test_an_inconsistent_exception_is_logged(caplog: pytest.LogCaptureFixture) -
         convert.logger.addHandler(caplog.handler)
         to_details(exceptions.OmniClientError("no", status_code=503))
         convert.logger.removeHandler(caplog.handler)
-    assert "OmniClientError is a client error with status 503" in caplog.text
+    assert set(caplog.messages) == {"OmniClientError is a client error with status 503: answered as 500"}
+
+
+def test_an_inconsistent_exception_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    monkeypatch.setattr(metrics, "count_broken_record", counted.append)
+    to_details(exceptions.OmniClientError("no", status_code=503))
+    to_details(exceptions.OmniClientError("no", status_code=403))
+    assert counted == ["exception"]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +223,11 @@ class RaisingError(Exception):
     __repr__ = __str__
 
 
+class Huge(upstream.VLLMClientError):
+    def __str__(self) -> str:
+        return "word " * 10_000_000
+
+
 class Lying(upstream.VLLMClientError):
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -228,7 +242,7 @@ class Endless(upstream.VLLMClientError):
 
 
 @pytest.mark.parametrize(
-    "exc", [RaisingError(), Lying("x"), Endless("x"), Exception(object()), Exception(*range(10_000))]
+    "exc", [RaisingError(), Huge(5), Lying("x"), Endless("x"), Exception(object()), Exception(*range(10_000))]
 )
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_hostile_exception_breaks_nothing(exc: Exception, raw: bool) -> None:
@@ -291,6 +305,101 @@ def invalid(value: object) -> pydantic.ValidationError:
 def test_the_text_of_a_validation_error_is_without_its_input() -> None:
     message = to_details(invalid("my private prompt"), raw=True).message
     assert message == "size: Input should be a valid integer, unable to parse string as an integer"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(399, 500), (400, 400), (599, 599), (600, 500)])
+def test_a_number_decides_only_if_it_is_an_errors(status: int, expected: int) -> None:
+    assert to_details(HTTPException(status, "no")).status_code == expected
+    assert worded("no", "x", status, None).status_code == expected
+
+
+@pytest.mark.parametrize("status", [404, 499, 600])
+def test_a_server_error_with_another_status_is_inconsistent(status: int) -> None:
+    details = to_details(exceptions.OmniServerError("private", status_code=status, error_type="x", parameter="p"))
+    assert details == OmniErrorDetails(GENERIC, "server", 500, "InternalServerError")
+
+
+@pytest.mark.parametrize("status", [500, 599])
+def test_a_server_error_keeps_its_own_status(status: int) -> None:
+    assert to_details(exceptions.OmniServerError("no", status_code=status)).status_code == status
+    assert worded("no", "x", status, None).category == "server"
+
+
+@pytest.mark.parametrize("name", ["stage_id", "error_stage_id"])
+def test_the_stage_is_known_under_either_name(name: str) -> None:
+    exc = having(upstream.EngineGenerateError(), **{name: 3})
+    assert to_details(exc, stage_id=1).stage_id == 3
+
+
+def test_a_group_passes_on_what_the_caller_knows() -> None:
+    details = to_details(ExceptionGroup("g", [KeyError("x")]), request_id="r", stage_id=2)
+    assert (details.request_id, details.stage_id) == ("r", 2)
+
+
+def test_only_a_row_with_fields_of_its_own_reads_them() -> None:
+    exc = having(upstream.VLLMNotFoundError("no"), status_code=403, error_type="Mine", parameter="p")
+    assert brief(exc) == ("client", 404, "NotFoundError", None)
+
+
+def test_the_detail_of_a_server_error_is_not_shown() -> None:
+    assert to_details(HTTPException(500, "private")).message == GENERIC
+    assert to_details(HTTPException(499, "public")).message == "public"
+
+
+def test_a_failed_validation_says_where_and_what() -> None:
+    errors = [{"type": "missing", "loc": ("body", "size"), "msg": "Field required", "input": "private"}]
+    details = to_details(RequestValidationError(errors))
+    assert details == OmniErrorDetails("body.size: Field required", "client", 400, "Bad Request", "body.size")
+
+
+def test_the_text_of_a_raw_exception_is_sanitized_and_may_be_missing() -> None:
+    assert convert.raw_text(ValueError("see /etc/passwd")) == "see <path>"
+    assert convert.raw_text(RaisingError()) == ""
+
+
+@pytest.mark.parametrize(
+    ("request_id", "stage_id", "where"),
+    [
+        ("r", None, "Reported by the engine for request r; the original is in its log."),
+        (None, 0, "Reported by stage 0 for request unknown; the original is in its log."),
+    ],
+)
+def test_a_note_names_what_is_known(request_id: str | None, stage_id: int | None, where: str) -> None:
+    details = OmniErrorDetails("no", "server", 503, "x", None, request_id, stage_id)
+    assert to_exception(details).__notes__ == [where]
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        OmniErrorDetails("no", "client", 422, "UnprocessableEntityError", "image"),
+        OmniErrorDetails("no", "client", 413, "TooLarge", "image"),
+        OmniErrorDetails("no", "server", 502, "BadGateway", "image"),
+    ],
+)
+def test_fields_of_the_record_are_on_the_exception_too(details: OmniErrorDetails) -> None:
+    exc: Any = to_exception(details)
+    assert exc.parameter == details.parameter
+    if isinstance(exc, exceptions.OmniClientError | exceptions.OmniServerError):
+        assert (exc.status_code, exc.error_type) == (details.status_code, details.error_type)
+
+
+def test_converting_twice_gives_the_same_record() -> None:
+    for exc in (upstream.VLLMValidationError("no", parameter="n"), KeyError("x"), upstream.EngineDeadError()):
+        first = to_details(exc, request_id="r", stage_id=1)
+        assert to_details(exc, request_id="r", stage_id=1) == first
+        assert to_details(to_exception(first), request_id="other", stage_id=2) == first
+
+
+def test_the_cause_decides_nothing() -> None:
+    chained = RuntimeError("private")
+    chained.__cause__ = chained.__context__ = upstream.VLLMValidationError("the client's mistake", parameter="n")
+    assert brief(chained) == ("server", 500, "InternalServerError", None)
+
+
+def test_text_of_which_nothing_is_left_becomes_a_phrase() -> None:
+    assert to_details(upstream.VLLMClientError("\n \t")).message == "Bad Request"
+    assert to_details(upstream.VLLMServerError(" (value=private)")).message == GENERIC
 
 
 @given(records())
@@ -361,3 +470,12 @@ def test_words_of_upstreams_code_become_a_record(arguments: tuple[Any, ...], exp
 @given(st.text(max_size=200), st.integers(-10, 1_000))
 def test_any_words_become_a_record(text: str, status: int) -> None:
     assert worded(text, text, status, text).message
+
+
+def test_the_text_of_a_stand_in_is_that_of_the_original_that_it_holds() -> None:
+    class StandIn(exceptions.OmniConflictError):
+        def __init__(self, original: Exception) -> None:
+            Exception.__init__(self, original)
+
+    assert to_details(StandIn(exceptions.OmniConflictError("the job is done"))).message == "the job is done"
+    assert to_details(StandIn(ValueError("private"))).message == "Conflict"

@@ -65,6 +65,28 @@ def test_at_most_ten_errors_are_listed() -> None:
     assert message.endswith("; and 15 more")
 
 
+def test_ten_errors_are_all_that_there_are() -> None:
+    message, _ = described({"scores": {f"n{i}": "x" for i in range(MAX_ERRORS)}})
+    assert len(message.split("; ")) == MAX_ERRORS
+    assert "more" not in message
+
+
+def test_only_the_first_field_of_a_part_may_be_called_like_a_branch() -> None:
+    assert describe([{"loc": ("body", "list", "list"), "msg": "no"}])[1] == "body.list"
+    assert describe([{"loc": ("list", "list"), "msg": "no"}])[1] == "list"
+    assert describe([{"loc": ("body",), "msg": "no"}])[1] == "body"
+    assert describe([{"loc": ("json",), "msg": "no"}])[1] == "json"
+
+
+@pytest.mark.parametrize("branch", ["function-after[check(), str]", "function-wrap", "str-or-list", "LIST"])
+def test_a_branch_is_no_field(branch: str) -> None:
+    assert describe([{"loc": ("stop", branch, 0), "msg": "no"}])[1] == "stop.0"
+
+
+def test_a_deep_place_is_cut() -> None:
+    assert describe([{"loc": ("n", *range(30)), "msg": "no"}])[1] == ".".join(["n", *map(str, range(19))])
+
+
 def test_json_that_cannot_be_read_has_a_place_but_no_position() -> None:
     error = {"type": "json_invalid", "loc": ("body", 17), "msg": "JSON decode error", "ctx": {"error": "private"}}
     assert describe([error]) == ("body: The body is not valid JSON", "body")
@@ -105,3 +127,11 @@ def test_a_method_that_takes_no_options_is_asked_without() -> None:
     assert errors_of(Framework()) == ["no"]
     assert errors_of(Broken()) is None
     assert errors_of(ValueError()) is None
+
+
+def test_pydantic_is_asked_to_leave_out_what_is_never_said() -> None:
+    class Asked(Exception):  # noqa: N818
+        def errors(self, **options: bool) -> list[dict[str, bool]]:
+            return [options]
+
+    assert errors_of(Asked()) == [{"include_url": False, "include_context": False, "include_input": False}]

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable
@@ -91,6 +90,11 @@ HOSTILE = st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join)
         "ratio 16/9 on 2024/01/02",
         "the template ends with </system> or /no_think, w/o bypass=True",
         "the tags are <|im_start|> and <image>",
+        r"String should match pattern '^\d+x\d+$' or '^[\w.-]+\.\d{1,3}$'",
+        r"no \n\n, no \"quotes\" and no \u00e9",
+        "打开/关闭/重启，是/否",
+        "a/b/c has 3 parts, 'x/y z/w' has 4",
+        "password: Field required; api_key is required",
         "[1, 2, 3, 4] has 4 items, 7 expected",
     ],
 )
@@ -98,55 +102,102 @@ def test_ordinary_text_comes_through_unchanged(text: str) -> None:
     assert sanitize(text) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
-        ("cannot open /home/someone/models/x.bin", "cannot open <path>"),
-        ("cannot open /workspace/x", "cannot open <path>"),
-        ("error:/etc/passwd.", "error:<path>."),
-        ("open('/data/my models/a.bin')", "open('<path>')"),
-        ("打不开/etc/passwd文件", "打不开<path>文件"),
-        ("in vllm/entrypoints/openai/api.py", "in <path>"),
-        (r"in C:\Users\some one\x.txt now", "in <path> now"),
-        (r"on \\server\share\x", "on <path>"),
-        ("from s3://bucket/key and file:///etc/x", "from <path> and <path>"),
-        ("~/.ssh/id_rsa and ../secret", "<path> and <path>"),
-        ("https://user:word@host/a", "https://host/a"),
-        ("https://host/a?sig=abc&x=1 failed", "https://host/a?<redacted> failed"),
-        ("password=hunter2", "password=<redacted>"),
-        ('{"api_key": "abcdef"}', '{"api_key": "<redacted>"}'),
-        ("token: abc123def456", "token: <redacted>"),
-        ("Authorization: Bearer abc123def456", "Authorization: Bearer <redacted>"),
-        ("key sk-CANARYabcdefghij is bad", "key <redacted> is bad"),
-        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "<redacted>"),
-        ("AKIAIOSFODNN7EXAMPLE", "<redacted>"),
-        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "<redacted>"),
-        ("a -----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY----- b", "a <redacted> b"),
-        ("a -----BEGIN PRIVATE KEY-----\nMIIB", "a <redacted>"),
-        ("bad data:image/png;base64,iVBORw0KGgo= here", "bad <data> here"),
-        ("tensor([[1.0, 2.0],\n [3.0]], device='cuda:0') is bad", "<data> is bad"),
-        ("ids " + ", ".join(map(str, range(30))), "ids <data>"),
-        ("cannot identify <_io.BytesIO object at 0x7f2a1c0d>", "cannot identify <object>"),
-        ("got <PIL.Image.Image image mode=RGB size=8x8 at 0x7F2A1C0D>", "got <object>"),
-        ("got <HTTPStatus.OK: 200>", "got <object>"),
-        ("got <class 'torch.Tensor'>", "got <object>"),
-        ("at 0x7ffdeadbeef", "at <address>"),
-        ("sum d41d8cd98f00b204e9800998ecf8427e", "sum <data>"),
-        ("got QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9w", "got <data>"),
-        ("n is bad (parameter=n, value=my prompt)", "n is bad"),
-        ("n is bad (parameter=n)", "n is bad"),
-        ("n is bad (value=my prompt)", "n is bad"),
-        ('x\nTraceback (most recent call last):\n  File "/a/b.py", line 3, in f\nKeyError', "x <redacted>"),
-        ('  File "x", line 3, in f', "<path>"),
-        ("a\tb\r\nc", "a b c"),
-        ("a\0b\x1b[31mc\x85d\u202ee", "a<U+0000>b<U+001B>[31mc<U+0085>d<U+202E>e"),
-        ("a\ud800b", "a<U+D800>b"),
-        ("  padded  ", "padded"),
-        ("", ""),
-    ],
-)
+REPLACED = [
+    ("cannot open /home/someone/models/x.bin", "cannot open <path>"),
+    ("cannot open /workspace/x", "cannot open <path>"),
+    ("error:/etc/passwd.", "error:<path>."),
+    ("open('/data/my models/a.bin')", "open('<path>')"),
+    ("打不开/etc/passwd文件", "打不开<path>文件"),
+    ("in vllm/entrypoints/openai/api.py", "in <path>"),
+    (r"in C:\Users\some one\x.txt now", "in <path> now"),
+    (r"on \\server\share\x", "on <path>"),
+    ("from s3://bucket/key and file:///etc/x", "from <path> and <path>"),
+    ("~/.ssh/id_rsa and ../secret", "<path> and <path>"),
+    ("https://user:word@host/a", "https://host/a"),
+    ("https://host/a?sig=abc&x=1 failed", "https://host/a?<redacted> failed"),
+    ("password=hunter2", "password=<redacted>"),
+    ('{"api_key": "abcdef"}', '{"api_key": "<redacted>"}'),
+    ("token: abc123def456", "token: <redacted>"),
+    ("Authorization: Bearer abc123def456", "Authorization: Bearer <redacted>"),
+    ("key sk-CANARYabcdefghij is bad", "key <redacted> is bad"),
+    ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "<redacted>"),
+    ("AKIAIOSFODNN7EXAMPLE", "<redacted>"),
+    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "<redacted>"),
+    ("a -----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY----- b", "a <redacted> b"),
+    ("a -----BEGIN PRIVATE KEY-----\nMIIB", "a <redacted>"),
+    ("bad data:image/png;base64,iVBORw0KGgo= here", "bad <data> here"),
+    ("tensor([[1.0, 2.0],\n [3.0]], device='cuda:0') is bad", "<data> is bad"),
+    ("ids " + ", ".join(map(str, range(30))), "ids <data>"),
+    ("cannot identify <_io.BytesIO object at 0x7f2a1c0d>", "cannot identify <object>"),
+    ("got <PIL.Image.Image image mode=RGB size=8x8 at 0x7F2A1C0D>", "got <object>"),
+    ("got <HTTPStatus.OK: 200>", "got <object>"),
+    ("got <class 'torch.Tensor'>", "got <object>"),
+    ("at 0x7ffdeadbeef", "at <address>"),
+    ("sum d41d8cd98f00b204e9800998ecf8427e", "sum <data>"),
+    ("got QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9w", "got <data>"),
+    ("n is bad (parameter=n, value=my prompt)", "n is bad"),
+    ("n is bad (parameter=n)", "n is bad"),
+    ("n is bad (value=my prompt)", "n is bad"),
+    ('x\nTraceback (most recent call last):\n  File "/a/b.py", line 3, in f\nKeyError', "x <redacted>"),
+    ('  File "x", line 3, in f', "<path>"),
+    ("a\tb\r\nc", "a b c"),
+    ("a\0b\x1b[31mc\x85d\u202ee", "a<U+0000>b<U+001B>[31mc<U+0085>d<U+202E>e"),
+    ("a\ud800b", "a<U+D800>b"),
+    ("  padded  ", "padded"),
+    ("", ""),
+    (r"on C:\my models\x and D:/y", "on <path> and <path>"),
+    (r"in \Windows\System32 and models\x.bin", "in <path> and <path>"),
+    ("in /home/用户/模型.bin 里", "in <path> 里"),
+    ("in /home/josé/模型，请检查", "in <path>，请检查"),
+    ("in $HOME/.ssh/id and x/.ssh/y/z", "in <path> and <path>"),
+    ("go to /v1/../../etc/passwd", "go to <path>"),
+    ("home/someone/x and x/site-packages/y", "<path> and <path>"),
+    ("/model.safetensors and a/b.PY!", "<path> and <path>!"),
+    (r"\/home\/someone\/x", "<path>"),
+    ("open `~/my models/a`", "open `<path>`"),
+    ("GET /v1/images?prompt=my+cat now", "GET /v1/images?<redacted> now"),
+    ("wss://u@h/a#b", "wss://h/a#<redacted>"),
+    ("got b'\\x89PNG\\r\\n' now", "got <data> now"),
+    ("got \ufffdPNG\ufffd\ufffd\ufffd\ufffd\ufffd\ufffdIHDR now", "got <data> now"),
+    ("got \x89PNG\x1a\0\0\0\r\0IHDR\0 now", "got <data> now"),
+    ("got SamplingParams(n=1, stop=['x'], f=(1, 2)) now", "got <object> now"),
+    ("got {'role': 'user', 'content': 'my secret cat'}", "got {'role': 'user', 'content': '<data>'}"),
+    ('got {"prompt": "my \\"cat\\""}', 'got {"prompt": "<data>"}'),
+    ("sum de:ad:be:ef:de:ad:be:ef:de:ad:be:ef:de:ad:be:ef now", "sum <data> now"),
+    (
+        "got [[0.1 0.2 0.3 0.4 0.5 0.6]\n [0.1 0.2 0.3 0.4 0.5 0.6]\n [0.1 0.2 0.3 0.4 0.5 0.6]] now",
+        "got [[<data>]] now",
+    ),
+    ("got\n" + "QUJDREVGR0hJ" * 6 + "\nQUJD\nis bad", "got <data> is bad"),
+    ("bad [type=int_parsing, input_value='my cat', input_type=str]", "bad"),
+    ("Cookie: a=b; c=d", "Cookie: <redacted>"),
+    ("the token is abc123def456 now", "the token is <redacted> now"),
+    ("clientSecret: 'abcdef' and X-API-Key: abc123", "clientSecret: '<redacted>' and X-API-Key: <redacted>"),
+    ("bot 123456789:" + "AAbbCCddEE-" * 3 + "xy now", "bot <redacted> now"),
+    ("SKd41d8cd98f00b204e9800998ecf8427e", "<redacted>"),
+    ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GaBcDe.abcdefghijklmnopqrstuvwxyz", "<redacted>"),
+    ("sk-abcdefghijklmnop is too short", "<redacted> is too short"),
+    ("run " + "a1B2c3D4e5" * 4, "run <data>"),
+]
+
+
+@pytest.mark.parametrize(("text", "clean"), REPLACED)
 def test_what_is_never_public_is_replaced(text: str, clean: str) -> None:
     assert sanitize(text) == clean
+
+
+@pytest.mark.parametrize("index", range(len(RULES)), ids=lambda index: RULES[index].kind)
+def test_no_rule_is_superfluous(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = list(public_text._STEPS)
+    del steps[index]
+    monkeypatch.setattr(public_text, "_STEPS", steps)
+    assert any(sanitize(text) != clean for text, clean in REPLACED)
+
+
+@pytest.mark.parametrize("prefix", public_text._KEY_PREFIXES.split())
+def test_a_key_is_known_by_its_prefix(prefix: str) -> None:
+    assert sanitize(f"key {prefix}abcdefghijklmnopqrstuvwx1 is bad") == "key <redacted> is bad"
+    assert sanitize(f"x{prefix}ab-c1") == f"x{prefix}ab-c1"
 
 
 def test_case_z01_no_heap_address_in_the_text_of_an_image_library() -> None:
@@ -214,6 +265,14 @@ def test_a_long_text_without_spaces_is_cut_between_characters_that_are_words_the
     assert clean == "模" * (MAX_CHARACTERS - 3) + "..."
 
 
+def test_a_list_of_what_was_replaced_is_cut() -> None:
+    clean = sanitize("see /etc/passwd " * 100)
+    assert clean == "see <path> " * 32 + "..."
+    assert sanitize("see /etc/passwd " * 31) == ("see <path> " * 31).strip()
+    assert sanitize("see /etc/passwd " * 32) == ("see <path> " * 32).strip()
+    assert sanitize("<tag> " * 40) == ("<tag> " * 40).strip()
+
+
 def test_a_single_endless_token_is_not_shown_at_all() -> None:
     assert sanitize("x" * 5_000) == "<data>..."
 
@@ -230,8 +289,8 @@ def test_every_rule_sees_a_bounded_text(monkeypatch: pytest.MonkeyPatch) -> None
             seen.append(len(text))
             return self.pattern.sub(replacement, text)
 
-    recording = tuple(dataclasses.replace(rule, hints=("",), pattern=Recording(rule.pattern)) for rule in RULES)
-    monkeypatch.setattr(public_text, "RULES", recording)
+    steps = [("", (" ", ""), Recording(rule.pattern).sub, rule.replacement) for rule in RULES]
+    monkeypatch.setattr(public_text, "_STEPS", steps)
     for shape in ("/a", "a/b ", "\\", '"', "=", "\n", "sk-", "[(", "的/", "-----BEGIN "):
         sanitize(shape * (1_000_000 // len(shape)))
     assert len(seen) >= 10 * len(RULES)
@@ -247,8 +306,10 @@ def test_the_hints_of_a_rule_are_lower_case(rule: public_text.Rule) -> None:
 def test_hints_only_save_work(text: str) -> None:
     lowered = text.lower()
     for rule in RULES:
-        if rule.pattern.search(text):
+        if rule.hints and rule.pattern.search(text):
             assert any(hint in lowered for hint in rule.hints), rule.kind
+        if not rule.hints and rule.pattern.sub(rule.replacement, text) != text:
+            assert public_text._has_long_word(text), rule.kind
 
 
 @given(st.none() | st.text(max_size=400) | HOSTILE)
@@ -256,6 +317,31 @@ def test_an_identifier_is_short_and_sanitized(text: str | None) -> None:
     name = identifier(text)
     assert name is None or 0 < len(name) <= MAX_IDENTIFIER_CHARACTERS
     assert identifier(name) == name
+    assert name is None or sanitize(name) == name
+
+
+def test_an_identifier_is_cut_to_its_length() -> None:
+    words = "a b " * 40
+    assert identifier(words[:127] + "c") == words[:127] + "c"
+    assert identifier(words[:127] + "cd") == words[:125].rstrip() + "..."
+    assert identifier("abcd " * 40) == ("abcd " * 25)[:124] + "..."
+    assert identifier("sk-abcdefghijklmnop1") == "<redacted>"
+    for name in ("hf_aaaaaaaaaa1", "hf_aaaaaaaaaaa1"):
+        assert identifier(name) == sanitize(name)
+
+
+@pytest.mark.parametrize(("length", "cut"), [(19, False), (20, False), (21, True), (40, True)])
+def test_a_text_is_cut_only_if_it_is_too_long(length: int, cut: bool) -> None:
+    text = ("ab cd " * 10)[: length - 1] + "x"
+    short = public_text.shorten(text, 20)
+    assert short == (text if not cut else "ab cd ab cd ab cd" + "...")
+    assert len(short) <= 20
+
+
+@pytest.mark.parametrize("before", [14, 15, 16, 17, 18, 19])
+def test_a_token_is_kept_whole_or_not_at_all(before: int) -> None:
+    short = public_text.shorten("模" * before + "abc" + "模" * 10, 20)
+    assert short == "模" * before + ("abc" if before == 14 else "") + "..." if before < 17 else "模" * 17 + "..."
 
 
 @given(st.none() | st.text(max_size=400))
@@ -269,3 +355,51 @@ def test_a_request_id_is_cleaned() -> None:
     assert request_id("ab c\r\nSet-Cookie: x") == "abcSet-Cookie:x"
     assert request_id("\0\n") is None
     assert request_id("x" * 1_000) == "x" * MAX_REQUEST_ID_CHARACTERS
+
+
+# --- what the patterns are made of ---
+
+
+def test_alternatives_are_grouped_by_their_first_character_and_the_longest_comes_first() -> None:
+    assert public_text._any("b a. ab abc") == r"a(?:bc|\.|b)|b(?:)"
+    assert public_text._any("key-") == r"k(?:ey\-)"
+
+
+def test_a_name_stands_for_its_usual_cases() -> None:
+    pattern = re.compile(public_text._in_any_case("api-key pwd"))
+    for name in ("api-key", "api_key", "apikey", "API_KEY", "Api-Key", "API-Key", "apiKey", "ApiKey", "PWD", "Pwd"):
+        assert pattern.fullmatch(name), name
+    assert not pattern.fullmatch("api key")
+    assert not pattern.fullmatch("pWd")
+
+
+def test_a_file_is_known_by_its_type_in_either_case() -> None:
+    pattern = re.compile(rf"\S+(?:{public_text._file_ends()})")
+    for name in ("a.c", "a.PY", "a/b.Json", "x.safetensors", "a.7z"):
+        assert pattern.fullmatch(name), name
+    for name in ("a.cc1", "a.d", "/.py", "ac", "a.jsonx"):
+        assert not pattern.fullmatch(name), name
+
+
+def test_a_word_is_long_if_a_key_fits_into_it() -> None:
+    assert public_text._has_long_word("a " + "b" * public_text.MIN_KEY_CHARACTERS)
+    assert not public_text._has_long_word("a " + "b" * (public_text.MIN_KEY_CHARACTERS - 1))
+    assert not public_text._has_long_word("  ")
+
+
+def test_a_table_is_its_words() -> None:
+    assert public_text.words(" a b\n c a ") == {"a", "b", "c"}
+
+
+def test_a_long_run_of_words_stays_and_a_longer_one_does_not() -> None:
+    names = ("a-name-made-of-many-words-v2-final-x", "ALongNameInCamelCaseWithoutAnyNumbers", "x" * 128, "1" * 31 + "g")
+    for run in names:
+        assert sanitize(run) == run
+    for run in ("x" * 129, "a1" * 16, "deadbeef" * 4, "zz-" + "A1b2C3d4E5f6G7h8I9j0" + "-zzzzzzzzz"):
+        assert sanitize(run) == "<data>"
+    assert public_text._is_random("a1b2c3d4e5")
+    assert not public_text._is_random("abcdefghij")
+    assert not public_text._is_random("1234567890")
+    assert public_text._is_random("aaaaaaa1Aa")
+    assert public_text._is_random("aaaaaaa1a1")  # 3 changes in 10 characters are many
+    assert not public_text._is_random("aaaaaaaaaa1a1a")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from . import catalogue, exceptions, field_errors, public_text, upstream
+from . import catalogue, exceptions, field_errors, metrics, public_text, upstream
 from .catalogue import GENERIC, Row
 from .details import LOWEST_STATUS, Category, OmniErrorDetails, is_integer
 
@@ -86,11 +86,12 @@ def _from_row(exc: BaseException, row: Row, request_id: str | None, stage_id: in
     category = _category(row, status)
     if category is None:
         logger.warning("%s is a %s error with status %s: answered as 500", type(exc).__name__, row.category, status)
+        metrics.count_broken_record("exception")
         row, category, status = catalogue.ANYTHING_ELSE, "server", catalogue.ANYTHING_ELSE.status
     message, parameter = _texts(exc, row, status, stage_id)
     fallback = catalogue.phrase(status) if category == "client" else GENERIC
-    return OmniErrorDetails(
-        message=public_text.sanitize(message) or fallback,
+    details = OmniErrorDetails(
+        message=message or fallback,
         category=category,
         status_code=status,
         error_type=_error_type(exc, row, status),
@@ -99,14 +100,13 @@ def _from_row(exc: BaseException, row: Row, request_id: str | None, stage_id: in
         stage_id=stage_id,
         fatal=row.fatal,
     )
+    return details if details.message else replace(details, message=fallback)
 
 
 def _status(exc: BaseException, row: Row) -> int:
     status = attribute(exc, row.status_attribute, int) if row.status_attribute else None
     status = row.status if status is None or isinstance(status, bool) else int(status)
     if row.category == "status" and not 400 <= status < 600:
-        return row.status
-    if row.category == "server" and not 500 <= status < 600:
         return row.status
     return status
 
@@ -145,8 +145,10 @@ def _texts(exc: BaseException, row: Row, status: int, stage_id: int | None) -> t
 
 def authored(exc: BaseException) -> str:
     """The first argument. Never ``str(exc)``: upstream's prints the rejected value, and a foreign one may raise."""
-    arguments = attribute(exc, "args", tuple) or ("",)
-    return arguments[0] if isinstance(arguments[0], str) else ""
+    first = (attribute(exc, "args", tuple) or ("",))[0]
+    if isinstance(first, upstream.VLLMError) and isinstance(exc, type(first)):  # Ray's stand-in for the original
+        first = (attribute(first, "args", tuple) or ("",))[0]
+    return first if isinstance(first, str) else ""
 
 
 def _ours(row: Row, stage_id: int | None) -> str:
@@ -169,7 +171,7 @@ def worded(message: object, error_type: object, status: object, parameter: objec
 
     The number decides whose error it is; a status that is no error's is a server failure with the generic text.
     """
-    code = int(status) if is_integer(status) and isinstance(status, int) else 0
+    code = int(status) if isinstance(status, int) else 0
     if not 400 <= code < 600:
         return OmniErrorDetails(GENERIC, "server", 500, "InternalServerError")
     text = public_text.sanitize(message) if isinstance(message, str) else ""

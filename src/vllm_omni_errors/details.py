@@ -9,8 +9,6 @@ from . import public_text
 Category = Literal["client", "server"]
 
 LOWEST_STATUS: dict[Category, int] = {"client": 400, "server": 500}
-_TEXTS = ("message", "category", "error_type")
-_OPTIONAL_TEXTS = ("parameter", "request_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +45,11 @@ class OmniErrorDetails:
             object.__setattr__(self, "parameter", public_text.identifier(self.parameter))
 
     def _check_types(self) -> None:
-        for name in _TEXTS:
-            if not isinstance(getattr(self, name), str):
+        for name, value in (("message", self.message), ("category", self.category), ("error_type", self.error_type)):
+            if not isinstance(value, str):
                 raise TypeError(f"{name} must be a str")
-        for name in _OPTIONAL_TEXTS:
-            if not isinstance(getattr(self, name), str | None):
+        for name, optional in (("parameter", self.parameter), ("request_id", self.request_id)):
+            if optional is not None and not isinstance(optional, str):
                 raise TypeError(f"{name} must be a str or None")
         if not is_integer(self.status_code):
             raise TypeError("status_code must be an int")

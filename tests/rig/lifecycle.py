@@ -2,8 +2,10 @@
 """Scenes: a request in flight in the diffusion stage, one with a fault, and what is left of the server after it."""
 
 import contextlib
+import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +15,17 @@ import psutil
 from calls import chat, images
 from support import Call, error_object
 
-from vllm_omni_rig.server import Server, start
+from vllm_omni_rig.server import HOST, Server, start
 
 AHEAD = 2
 """Servers that start while a test runs: two at a time take little longer than one."""
 
+PORTS = range(8520, 8600)
+"""Below those that the system gives to clients."""
+
 IN_FLIGHT = "FAULT:sleep=3"
 HEAD_START_S = 1.0
+MEANWHILE_S = 1.0
 HANG_S = 6.0
 """No answer in this time, where others take less than one second, is called a hang."""
 SURVIVAL_S = 3.0
@@ -74,6 +80,7 @@ class Supply:
     def __init__(self, count: int, logs: Path) -> None:
         self._left = count
         self._logs = logs
+        self._ports = iter(PORTS)
         self._pool = ThreadPoolExecutor(AHEAD)
         self._next: deque[Future[Server]] = deque()
         for _ in range(AHEAD):
@@ -81,8 +88,17 @@ class Supply:
 
     def _order(self) -> None:
         if self._left:
-            self._next.append(self._pool.submit(start, log=self._logs / f"{self._left}.log"))
+            log = self._logs / f"{self._left}.log"
+            self._next.append(self._pool.submit(start, log=log, port=self._port()))
             self._left -= 1
+
+    def _port(self) -> int:
+        """A free one, which nobody else is given: two servers that start at once may find the same one free."""
+        for port in self._ports:
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+        raise AssertionError("no port is free")
 
     def take(self) -> Server:
         server = self._next.popleft().result()
@@ -105,8 +121,18 @@ def kill(server: Server) -> None:
             process.kill()
 
 
-def play(server: Server, pool: Executor, fault: str, deadline_s: float) -> Scene:
+def play(
+    server: Server,
+    pool: Executor,
+    fault: str,
+    deadline_s: float = HANG_S,
+    meanwhile: Callable[[Server], None] = lambda _: None,
+) -> Scene:
+    """Send a request, then one with the fault; do ``meanwhile`` to the server while both are under way."""
     in_flight = pool.submit(outcome, server.url, images(IN_FLIGHT), deadline_s)
     time.sleep(HEAD_START_S)
-    faulty = outcome(server.url, chat(fault), deadline_s)
-    return Scene(server, in_flight.result(), faulty)
+    with ThreadPoolExecutor(1) as other:
+        faulty = other.submit(outcome, server.url, chat(fault), deadline_s)
+        time.sleep(MEANWHILE_S)
+        meanwhile(server)
+        return Scene(server, in_flight.result(), faulty.result())

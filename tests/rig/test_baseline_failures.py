@@ -14,7 +14,7 @@ def verify(answers: Answers, expected: Table) -> None:
     assert answers.counted == answers.expected({name: row.counted for name, row in expected.items()})
 
 
-@pytest.mark.parametrize(("route", "place"), STOCK, ids="-".join)
+@pytest.mark.parametrize(("route", "place"), STOCK)
 def test_every_exception_with_two_stages(stock: Server, route: str, place: str) -> None:
     verify(send_all(stock.url, calls(route, place)), STOCK[route, place])
 

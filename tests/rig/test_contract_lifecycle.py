@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from calls import images
 from contract import nothing_leaks
-from lifecycle import HANG_S, health, kill, outcome, play
+from lifecycle import health, kill, outcome, play
 from support import SIX
 
 from vllm_omni_rig.server import Server
@@ -35,7 +35,7 @@ def test_a_dead_engine_leaves_the_server_alive_where_the_operator_wants_it(fresh
 def test_the_ar_stage_dies(fresh_server: Start) -> None:
     server = fresh_server("migrated")
     with ThreadPoolExecutor(1) as pool:
-        after = play(server, pool, "FAULT:runtime@stage0", HANG_S)
+        after = play(server, pool, "FAULT:runtime@stage0")
     for each in (after.in_flight, after.faulty, *after.later()):
         assert (each.keys, each.stage) == (SIX, 0)
         assert each.status in (500, 503)

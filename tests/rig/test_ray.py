@@ -84,7 +84,7 @@ def stages() -> Iterator[tuple[Any, Any]]:
 def failure(call: Any) -> Any:
     """What the caller of an actor catches."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        ray.get(call, timeout=120)
+        ray.get(call, timeout=240)
     return caught.value
 
 
@@ -103,6 +103,7 @@ def test_an_omni_error_of_an_actor_has_class_and_fields(name: str, stages: tuple
     assert_is_the_same(arrived, exc)
     assert type(arrived.cause) is type(exc)
     assert convert.to_details(arrived.cause) == convert.to_details(exc)
+    assert convert.to_details(arrived) == convert.to_details(exc)
 
 
 @pytest.mark.parametrize("name", EXCEPTIONS)
