@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lifecycle import Outcome, Scene, Supply, health, kill, play
+from lifecycle import HANG_S, Outcome, Scene, Supply, health, kill, play
 from support import SIX
 
 from vllm_omni_rig import server
@@ -65,21 +65,21 @@ def hangs(after: Scene) -> None:
     """Every request hangs, although /health knows; the process stays."""
     assert health(after.server) == 503
     assert sorted(after.server.stage_pids()) == [0]
-    assert [each.status for each in after.later()] == ["hang", "hang"]
+    assert [each.status for each in after.later(HANG_S)] == ["hang", "hang"]
     assert after.survives()
     assert health(after.server) == 503
 
 
 def test_the_diffusion_stage_is_killed(scene: Callable[..., Scene]) -> None:
     """With `kill -9`, in the middle of one request while another one waits for it."""
-    after = scene("waits for its turn", meanwhile=kill_the_diffusion_stage)
+    after = scene("waits for its turn", meanwhile=kill_the_diffusion_stage, deadline_s=HANG_S)
     assert (after.in_flight.status, after.faulty.status) == ("hang", "hang")
     hangs(after)
 
 
 def test_the_diffusion_stage_exits(scene: Callable[..., Scene]) -> None:
     """By itself, at the request after the one in flight; whose answer may or may not have left it by then."""
-    after = scene("FAULT:exit@stage1")
+    after = scene("FAULT:exit@stage1", deadline_s=HANG_S)
     assert after.in_flight.status in (200, "hang")
     assert after.faulty.status == "hang"
     hangs(after)
@@ -87,7 +87,7 @@ def test_the_diffusion_stage_exits(scene: Callable[..., Scene]) -> None:
 
 def test_the_stage_input_processor_raises(scene: Callable[..., Scene]) -> None:
     """One request's raw exception ends the orchestrator, its neighbour and the server, which exits with code 0."""
-    after = scene("FAULT:s1input", deadline_s=30)
+    after = scene("FAULT:s1input")
     assert (after.in_flight.status, after.faulty.status) == (500, 500)
     assert after.server.wait_until_dead(20)
     assert after.server.exit_code == 0
