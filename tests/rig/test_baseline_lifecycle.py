@@ -87,7 +87,7 @@ def test_the_diffusion_stage_exits(scene: Callable[..., Scene]) -> None:
 
 def test_the_stage_input_processor_raises(scene: Callable[..., Scene]) -> None:
     """One request's raw exception ends the orchestrator, its neighbour and the server, which exits with code 0."""
-    after = scene("FAULT:s1input")
+    after = scene("FAULT:s1input", deadline_s=30)
     assert (after.in_flight.status, after.faulty.status) == (500, 500)
     assert after.server.wait_until_dead(20)
     assert after.server.exit_code == 0
