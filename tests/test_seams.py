@@ -124,6 +124,10 @@ def answered(status: int) -> httpx.HTTPStatusError:
     return httpx.HTTPStatusError("private", request=request, response=httpx.Response(status, request=request))
 
 
+def unreachable(url: str) -> httpx.ConnectError:
+    return httpx.ConnectError("private", request=httpx.Request("GET", url))
+
+
 def foreign(name: str, package: str, base: type[Exception] = Exception, **attributes: object) -> Exception:
     return having(type(name, (base,), {"__module__": package})("private"), **attributes)
 
@@ -133,6 +137,8 @@ PERMANENT: list[Callable[[], Exception]] = [
     lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=404),
     lambda: foreign("InvalidURL", "requests.exceptions", ValueError),
     lambda: foreign("InvalidUrlClientError", "aiohttp.client_exceptions"),
+    lambda: foreign("IDNAError", "idna.core", UnicodeError),
+    *(lambda port=port: unreachable(f"http://media:{port}/") for port in (-1, 65_536, 99_999)),
     lambda: foreign("MediaDownloadSizeExceededError", "vllm.connections", ValueError),
     lambda: foreign("HTTPResponseSizeExceededError", "vllm.connections", upstream.VLLMValidationError),
     lambda: foreign("UnidentifiedImageError", "PIL", OSError),
@@ -147,6 +153,7 @@ TRANSIENT: list[Callable[[], Exception]] = [
     lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=503),
     lambda: foreign("ClientConnectorError", "aiohttp.client_exceptions", OSError),
     lambda: foreign("gaierror", "socket", OSError),
+    *(lambda port=port: unreachable(f"http://media{port}/") for port in ("", ":0", ":65535")),
     lambda: TimeoutError(),
     lambda: ConnectionResetError(104, "private"),
     lambda: OSError(28, "no space"),

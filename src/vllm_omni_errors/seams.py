@@ -38,6 +38,7 @@ _TRANSIENT_STATUSES = (408, 429)
 _NETWORK_PACKAGES = {"aiohttp", "anyio", "httpcore", "httpx", "requests", "socket", "ssl", "urllib3"}
 _DECODER_PACKAGES = {"PIL", "audioread", "av", "binascii", "cv2", "imageio", "librosa", "soundfile", "torchcodec"}
 _INVALID_URLS = {
+    "IDNAError",
     "InvalidSchema",
     "InvalidURL",
     "InvalidUrlClientError",
@@ -45,6 +46,7 @@ _INVALID_URLS = {
     "MissingSchema",
     "UnsupportedProtocol",
 }
+_PORTS = range(65_536)
 _TOO_LARGE = {"HTTPResponseSizeExceededError", "MediaDownloadSizeExceededError"}
 _LOCAL_FILE_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -77,7 +79,7 @@ def _permanent_reason(exc: Exception) -> str | None:
     if status is not None:
         permanent = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
         return f"The media cannot be fetched: its server answers {status}." if permanent else None
-    if names & _INVALID_URLS:
+    if names & _INVALID_URLS or _has_no_such_port(exc):
         return "The media's URL is not valid."
     if package in _NETWORK_PACKAGES or isinstance(exc, ConnectionError | TimeoutError):
         return None
@@ -95,6 +97,13 @@ def _http_status(exc: Exception) -> int | None:
         response = convert.attribute(exc, "response", object)
         status = getattr(response, "status_code", None)
     return status if is_integer(status) else None
+
+
+def _has_no_such_port(exc: Exception) -> bool:
+    """httpx tries ports that do not exist; other clients refuse such a URL themselves."""
+    url = getattr(convert.attribute(exc, "request", object), "url", None)
+    port = getattr(url, "port", None)
+    return is_integer(port) and port not in _PORTS
 
 
 def _is_plain_os_error(exc: Exception) -> bool:

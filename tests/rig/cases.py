@@ -383,6 +383,16 @@ ONE_STAGE: Sequence[Case] = (
          was(400, "Bad Request", "body.seed"), now(400, "Bad Request", "body.seed"), "M11"),
     Case("chat: messages missing", post("/v1/chat/completions", {"model": "tiny"}),
          was(400, "Bad Request", "body.messages"), now(400, "Bad Request", "body.messages"), "M13"),
+    Case("chat: no messages", post("/v1/chat/completions", {"model": "tiny", "messages": []}),
+         was(200), now(400, "BadRequestError", "messages"), "M13"),
+    Case("chat: image that is none", chat(image_part(data_url(bytes(3)))),
+         was(200), now(422, "UnprocessableEntityError", "image_url"), "M15 Z01"),
+    Case("chat: truncated image", chat(image_part(data_url(TRUNCATED))),
+         was(200), now(422, "UnprocessableEntityError", "image_url"), "M15"),
+    Case("chat: data URI without data", chat(image_part("data:image/png;base64")),
+         was(200), now(422, "UnprocessableEntityError", "image_url"), "M15"),
+    Case("chat: size that is no size", chat("hi", size="axb"), was(200), now(400, "BadRequestError", "size")),
+    Case("chat: LoRA without name", chat("hi", lora={"foo": 1}), was(200), now(400, "BadRequestError", "lora")),
     Case("chat: unknown model", chat("hi", model="nope"), was(200), now(404, "NotFoundError"), "M01"),
     Case("chat: modalities not a list", chat("hi", modalities="text"),
          was(400, "Bad Request"), now(400, "BadRequestError", "modalities")),
@@ -420,6 +430,10 @@ ONE_STAGE: Sequence[Case] = (
     Case("responses: one, not served", get("/v1/responses/resp_x"),
          was(500, "InternalServerError"), now(501, "NotImplementedError")),
     Case("scoring: not served", SCORING, was(500, "InternalServerError"), now(501, "NotImplementedError")),
+    Case("invocations: a prompt, not served", post("/invocations", {"model": "tiny", "prompt": "hi"}),
+         was(500, "InternalServerError"), now(503, "ServiceUnavailableError"), permanent=True),
+    Case("invocations: neither prompt nor messages", post("/invocations", {"x": 1}),
+         was(500, "InternalServerError"), now(503, "ServiceUnavailableError"), permanent=True),
 )
 """On one diffusion stage inside the API process."""
 # fmt: on

@@ -169,3 +169,8 @@ def test_a_body_that_is_no_request_is_a_400_that_does_not_quote_it(migrated: Ser
 def test_success_still_answers_after_all_this(migrated: Server) -> None:
     assert send(migrated.url, images("hi")).status == 200
     assert httpx.get(f"{migrated.url}/health", timeout=5).status_code == 200
+
+
+def test_a_chat_body_by_invocation_of_a_diffusion_server(stock_inline: Server, migrated_inline: Server) -> None:
+    call = post("/invocations", {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]})
+    assert [send(server.url, call).status for server in (stock_inline, migrated_inline)] == [500, 200]

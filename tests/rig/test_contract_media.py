@@ -95,6 +95,13 @@ def test_an_edit_of_a_url(migrated: Server, migrated_inline: Server, media: str,
         assert answer.error["message"] == TRY_AGAIN_TEXT
 
 
+@pytest.mark.parametrize("path", SOURCES)
+def test_stock_took_every_failure_for_the_clients(stock: Server, media: str, path: str) -> None:
+    """Baseline. A truncated image got past its lazy decoder, and failed in the conversion for the stage."""
+    answer = send(stock.url, edits("x", url=f"{media}{path}?{QUERY}"))
+    assert answer.status == (500 if path == "/truncated.png" else 400)
+
+
 def test_an_edit_of_a_url_that_refuses(migrated: Server) -> None:
     answer = send(migrated.url, edits("x", url=f"http://127.0.0.1:{closed_port()}/x.png"))
     verify(answer, TRY_AGAIN)
@@ -105,7 +112,7 @@ def test_an_edit_of_a_url_whose_host_does_not_exist(migrated: Server) -> None:
     verify(send(migrated.url, edits("x", url="http://host.invalid/x.png")), TRY_AGAIN)
 
 
-@pytest.mark.parametrize("url", ["http://", "http:///x.png", "http://[::1/x.png"])
+@pytest.mark.parametrize("url", ["http://", "http:///x.png", "http://[::1/x.png", "http://127.0.0.1:99999/x.png"])
 def test_an_edit_of_a_url_that_is_none(migrated: Server, url: str) -> None:
     verify(send(migrated.url, edits("x", url=url)), CANNOT)
 

@@ -27,6 +27,7 @@ FAULTS = [
             "NotImplementedError",
             "OmniClientError",
             "OmniClientError404",
+            "OmniClientError503",
             "OmniConflictError",
             "OverflowError",
             "RuntimeError",
@@ -51,10 +52,14 @@ FAULTS = [
 
 CHANGED: Mapping[tuple[str, str], int] = {
     ("audio", "FAULT:raise=OmniClientError404@front"): 404,
+    ("audio", "FAULT:raise=OmniClientError503@front"): 500,
     ("audio", "FAULT:error=404.NotFoundError"): 404,
     ("audio", "FAULT:error=409"): 409,
 }
-"""The route hands a typed client error to `create_error_response`, which keeps its status now. Stock made it 400."""
+"""The route hands a typed client error to `create_error_response`, which keeps its status now. Stock made it 400.
+
+A client error whose status is no client's is the server's, 500.
+"""
 
 
 def speech(text: str) -> Call:

@@ -27,6 +27,9 @@ SIZES = "entrypoints/openai/image_api_utils.py"
 CREATE_CHAT = "OmniOpenAIServingChat._create_chat_completion"
 DIFFUSION_CHAT = "OmniOpenAIServingChat._create_diffusion_chat_completion"
 GENERATE_IMAGES = "OmniOpenAIServingChat.generate_diffusion_images"
+PREPARE_IMAGE = "OmniOpenAIServingChat._prepare_diffusion_image_request"
+
+_SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
 
 REVIEWED = ("create_batch_chat_completion", "create_chat_completion", "edit_images", "generate_images")
 _ENGINE = ("EngineGenerateError", "EngineDeadError")
@@ -457,6 +460,196 @@ class InputImagesDecode(_Requests, InsertStatements):
     """
 
 
+class _ReferenceImages(_MediaSeam):
+    """A reference image that does not decode was dropped, and the answer was made without it."""
+
+    module = CHAT
+    about = "pil_images.append"
+    hits = 1
+    before = """
+        def collect(sources):
+            for source in sources:
+                try:
+                    pil_images.append(open_image(source))
+                except Exception as e:
+                    logger.warning("cannot decode: %s", e)
+    """
+    after = """
+        from vllm_omni_errors.seams import media_error
+
+
+        def collect(sources):
+            for source in sources:
+                try:
+                    pil_images.append(open_image(source))
+                except Exception as e:
+                    raise media_error(e, parameter="{parameter}") from e
+    """
+
+
+class ChatReferenceImagesSeam(_ReferenceImages):
+    """A reference image that does not decode was dropped, and the answer was made without it."""
+
+    function = DIFFUSION_CHAT
+    new = 'except Exception as e:\n    raise media_error(e, parameter="image_url") from e'
+    after = _ReferenceImages.after.replace("{parameter}", "image_url")
+
+
+class ImageReferencesSeam(_ReferenceImages):
+    """A reference image that does not decode was dropped, and the answer was made without it."""
+
+    function = PREPARE_IMAGE
+    after = _ReferenceImages.after.replace("{parameter}", "image")
+
+
+class _ReferenceImagesDecode(_Requests, InsertStatements):
+    module = CHAT
+    after_call = "pil_images.append"
+    new = "pil_images[-1].load()"
+    before = """
+        def collect(source):
+            pil_images.append(open_image(source))
+    """
+    after = """
+        def collect(source):
+            pil_images.append(open_image(source))
+            pil_images[-1].load()
+    """
+
+
+class ChatReferenceImagesDecode(_ReferenceImagesDecode):
+    """Pillow reads pixels lazily: a truncated image failed later, in the stage, as a 500."""
+
+    function = DIFFUSION_CHAT
+
+
+class ImageReferencesDecode(_ReferenceImagesDecode):
+    """Pillow reads pixels lazily: a truncated image failed later, in the stage, as a 500."""
+
+    function = PREPARE_IMAGE
+
+
+class ChatDataUriSeam(_Requests, ReplaceClauses):
+    """An image whose data URI has no data was dropped, and the answer was made without it."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat._extract_diffusion_prompt_and_media"
+    clauses = (("ValueError",),)
+    imports = (("vllm_omni_errors.seams", "media_error"),)
+    new = 'except ValueError as e:\n    raise media_error(e, parameter="image_url") from e'
+    before = """
+        def split(url):
+            try:
+                _, data = url.split(",", 1)
+            except ValueError:
+                logger.warning("no data")
+    """
+    after = """
+        from vllm_omni_errors.seams import media_error
+
+
+        def split(url):
+            try:
+                _, data = url.split(",", 1)
+            except ValueError as e:
+                raise media_error(e, parameter="image_url") from e
+    """
+
+
+class ChatSizeSeam(_Requests, ReplaceClauses):
+    """A size that is none was dropped, and the image had another size."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat._resolve_height_width_from_extra_body"
+    clauses = (("ValueError",),)
+    imports = (("vllm.exceptions", "VLLMValidationError"),)
+    new = f'except ValueError as e:\n    raise VLLMValidationError("{_SIZE}", parameter="size") from e'
+    before = """
+        def resolve(size):
+            try:
+                return int(size)
+            except ValueError:
+                logger.warning("no size: %s", size)
+    """
+    after = f"""
+        from vllm.exceptions import VLLMValidationError
+
+
+        def resolve(size):
+            try:
+                return int(size)
+            except ValueError as e:
+                raise VLLMValidationError(
+                    "{_SIZE}", parameter="size"
+                ) from e
+    """
+
+
+class _ChatLora(_Requests, ReplaceClauses):
+    module = CHAT
+    clauses = (("Exception",),)
+    about = "parse_lora_request"
+    imports = (("vllm_omni_errors.seams", "request_error"),)
+    new = 'except Exception as e:\n    raise request_error(e, parameter="lora") from e'
+    before = """
+        def choose(body):
+            try:
+                lora = parse_lora_request(body)
+            except Exception as exc:
+                logger.warning("no LoRA: %s", exc)
+    """
+    after = """
+        from vllm_omni_errors.seams import request_error
+
+
+        def choose(body):
+            try:
+                lora = parse_lora_request(body)
+            except Exception as e:
+                raise request_error(e, parameter="lora") from e
+    """
+
+
+class ChatLoraSeam(_ChatLora):
+    """A LoRA that cannot be read was dropped, and the answer was made without it."""
+
+    function = DIFFUSION_CHAT
+
+
+class ImageLoraSeam(_ChatLora):
+    """A LoRA that cannot be read was dropped, and the image was made without it."""
+
+    function = PREPARE_IMAGE
+
+
+class DiffusionChatNeedsMessages(_Requests, InsertStatements):
+    """A conversation without a message was answered with an image of nothing."""
+
+    module = CHAT
+    function = DIFFUSION_CHAT
+    before_assignment = "messages"
+    imports = (("vllm.exceptions", "VLLMValidationError"),)
+    new = """
+        if not request.messages:
+            raise VLLMValidationError("messages must not be empty.", parameter="messages")
+    """
+    before = """
+        def answer(request):
+            messages = []
+            return messages
+    """
+    after = """
+        from vllm.exceptions import VLLMValidationError
+
+
+        def answer(request):
+            if not request.messages:
+                raise VLLMValidationError("messages must not be empty.", parameter="messages")
+            messages = []
+            return messages
+    """
+
+
 # ---- raw exceptions of reviewed routes ------------------------------------------------------------------------------
 
 
@@ -840,7 +1033,6 @@ class ImagePreparationRaises(_DropChecks):
 
 _UNKNOWN_MODEL = "The requested model does not exist; this server serves '{model_name}'."
 _NO_CHAT = "The model does not support the Chat Completions API."
-_SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
 
 
 class _Sites(_Requests, DecideSites):
@@ -1040,6 +1232,8 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ChatAnswerPropagates,
     ChatCollectionPropagates,
     ChatLayersPropagate,
+    ChatReferenceImagesSeam,
+    ChatLoraSeam,
     DiffusionChatPropagates,
     DiffusionChatKnowsItsModel,
     DiffusionChatRequestId,
@@ -1051,6 +1245,13 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ChatAudioFormatRaises,
     DiffusionChatAudioFormatRaises,
     ImagePreparationRaises,
+    ChatReferenceImagesDecode,
+    ImageReferencesSeam,
+    ImageReferencesDecode,
+    ChatDataUriSeam,
+    ChatSizeSeam,
+    ImageLoraSeam,
+    DiffusionChatNeedsMessages,
     ChatSites,
     BatchSites,
 )
