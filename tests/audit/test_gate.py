@@ -134,9 +134,21 @@ def test_a_rule_covers_as_many_sites_as_were_reviewed(
     assert codes(run(make_tree({"quantization/kernel.py": text}), folder)) == ["rule-count"]
 
 
-def test_a_row_for_what_asks_for_none_is_needless(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
+def test_a_raise_that_the_audit_takes_for_unreachable_may_have_a_row(
+    reviewed: tuple[Path, Path], make_tree: Make, run: Run
+) -> None:
+    """The reach is a static answer; whoever read the code may know better."""
     tree, folder = reviewed
     make_tree({"metrics.py": "def f():\n    raise ValueError('nobody calls this function')\n"})
+    inventory = run(tree).inventory
+    site = next(site for site in inventory.sites if site.path == "metrics.py")
+    review.decide(folder, inventory, [{"fingerprint": site.fingerprint, "decision": "internal", "reason": "x"}], TODAY)
+    assert codes(run(tree, folder)) == []
+
+
+def test_a_row_for_what_says_already_whose_fault_it_is_is_needless(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
+    tree, folder = reviewed
+    make_tree({"metrics.py": "def f():\n    raise VLLMNotFoundError('no such model')\n"})
     inventory = run(tree).inventory
     site = next(site for site in inventory.sites if site.path == "metrics.py")
     review.decide(folder, inventory, [{"fingerprint": site.fingerprint, "decision": "internal", "reason": "x"}], TODAY)

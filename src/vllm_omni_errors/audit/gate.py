@@ -16,7 +16,7 @@ CODES: dict[Code, str] = {
     "expired": "A decision that was for a time which is over.",
     "stale": "A row whose site is gone.",
     "rule-count": "A rule that covers more or fewer sites than were reviewed.",
-    "needless": "A row for a site that asks for no decision.",
+    "needless": "A row for a raise that already says whose fault it is.",
     "twins": "Sites with the same message that were decided differently.",
     "unparsed": "A file that is no valid Python.",
     "other-version": "The ledger was made for another version; what moved is found again, the rest is open.",
@@ -64,8 +64,8 @@ def findings(inventory: Inventory, ledger: Ledger | None, matched: Matched | Non
         elif row is not None and row.expires is not None and row.expires <= today:
             text = f"{_title(site)} was {row.decision} until {row.expires}: {row.reason}"
             found.append(Finding("expired", site.path, site.line, text, "Decide it again.", site.fingerprint))
-        if row is not None and not site.asked and not any(rule.covers(site) for rule in ledger.rules):
-            text = f"{_title(site)} asks for no decision, and has a row."
+        if row is not None and site.kind == "raise" and not site.raw:
+            text = f"{_title(site)} says already whose fault it is, and has a row."
             found.append(Finding("needless", site.path, site.line, text, "Remove the row.", site.fingerprint))
     for row in matched.stale:
         where = row.function or "the module"
