@@ -146,7 +146,7 @@ def test_a_raise_that_the_audit_takes_for_unreachable_may_have_a_row(
     assert codes(run(tree, folder)) == []
 
 
-def test_a_row_for_what_says_already_whose_fault_it_is_is_needless(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
+def test_a_row_for_a_typed_raise_is_needless(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
     tree, folder = reviewed
     make_tree({"metrics.py": "def f():\n    raise VLLMNotFoundError('no such model')\n"})
     inventory = run(tree).inventory

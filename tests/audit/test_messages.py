@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message has the same hash in the audit and in the rewrites."""
+"""A message has the same hash by the audit's parser and by LibCST's: two ways to read it, one identity."""
 
 import ast
+import hashlib
 import importlib.util
+import re
 from pathlib import Path
 
 import libcst as cst
@@ -11,7 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_omni_errors.audit.messages import Source, hash_of, message
-from vllm_omni_errors.migrate.rewrites import shapes
+from vllm_omni_errors.migrate.rewrite import code
+from vllm_omni_errors.migrate.rewrites.decided import message_of
+
+
+def normalized(node: cst.BaseExpression | None) -> str:
+    """The text of a message, by LibCST: another parser than the audit's."""
+    match node:
+        case None:
+            return "<none>"
+        case cst.SimpleString():
+            return str(node.evaluated_value)
+        case cst.ConcatenatedString():
+            return normalized(node.left) + normalized(node.right)
+        case cst.FormattedString():
+            return "".join(part.value if isinstance(part, cst.FormattedStringText) else "{}" for part in node.parts)
+        case cst.BinaryOperation(operator=cst.Add()):
+            return normalized(node.left) + normalized(node.right)
+    return "<" + re.sub(r"\s+", " ", code(node)) + ">"
+
+
+def message_hash(node: cst.BaseExpression | None) -> str:
+    """First 12 hexadecimal digits of the SHA-256 of the normalized message."""
+    return hashlib.sha256(normalized(node).encode()).hexdigest()[:12]
 
 
 class _Calls(cst.CSTVisitor):
@@ -22,8 +46,8 @@ class _Calls(cst.CSTVisitor):
 
     def _note(self, node: cst.BaseExpression | None) -> None:
         if isinstance(node, cst.Call):
-            said = shapes.message_of(node)
-            self.found.append((shapes.message_hash(said), shapes.normalized(said)))
+            said = message_of(node)
+            self.found.append((message_hash(said), normalized(said)))
 
     def visit_Raise(self, node: cst.Raise) -> None:  # noqa: N802
         self._note(node.exc)

@@ -2,23 +2,27 @@
 """Every rewrite does what its example says, and says where, when and why."""
 
 import textwrap
+from dataclasses import replace
+from datetime import date
+from typing import Any
 
 import libcst as cst
 import pytest
 
+from vllm_omni_errors.audit.ledger import Row
+from vllm_omni_errors.audit.messages import hash_of
+from vllm_omni_errors.audit.vocabulary import DECISIONS as VOCABULARY
 from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, shape_hash, tidy
 from vllm_omni_errors.migrate.rewrites import ALL
+from vllm_omni_errors.migrate.rewrites.decided import DECISIONS, DecidedSites, applies, decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
-    DECISIONS,
-    DecideSites,
     ExportNames,
     InTry,
     ReplaceBody,
-    Site,
     clauses_of,
-    message_hash,
-    message_of,
 )
+
+TODAY = date(2026, 11, 30)
 
 every_rewrite = pytest.mark.parametrize("rewrite", ALL, ids=lambda rewrite: rewrite.__name__)
 
@@ -49,22 +53,29 @@ class FirstFunction(cst.CSTVisitor):
         self.clauses = clauses_of(node)
 
 
+def a_row(decision: str = "validation", **more: Any) -> Row:
+    """A decision about the one raise of the examples."""
+    message = hash_of("bad size {}")
+    parameter = "size" if VOCABULARY[decision].parameter else None
+    row = Row("example.py", "check", "raise", "ValueError", message, decision, "why", TODAY, parameter=parameter)
+    return replace(row, **more)
+
+
 def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     """The rewrite, pointed at its example instead of at vLLM-Omni."""
     source = example(rewrite.before)
     first = FirstFunction()
     cst.parse_module(source).visit(first)
-    changed: dict[str, object] = {"function": first.name if rewrite.function is not None else None, "hits": 1}
+    changed: dict[str, object] = {"module": "example.py", "hits": 1}
+    changed["function"] = first.name if rewrite.function is not None else None
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
     if issubclass(rewrite, ReplaceBody):
         changed["shape"] = shape_hash(source)
-    if issubclass(rewrite, DecideSites):
-        text = message_of(cst.ensure_type(cst.parse_expression('ValueError(f"bad size {size}")'), cst.Call))
-        changed["sites"] = (Site("check", message_hash(text), "validation", "size", "size is wrong."),)
-        changed["function"] = None
-    if rewrite.function is None:
-        changed["hits"] = rewrite.hits if not issubclass(rewrite, DecideSites) else 1
+    if issubclass(rewrite, DecidedSites):
+        changed["rows"] = (a_row(text="size is wrong."),)
+    elif rewrite.function is None:
+        changed["hits"] = rewrite.hits
     return type(rewrite.__name__, (rewrite,), changed)
 
 
@@ -107,7 +118,11 @@ def test_a_changed_function_is_not_replaced() -> None:
     assert [mismatch.found for mismatch in mismatches] == [0]
 
 
-def test_the_same_message_twice_is_ambiguous_unless_the_review_says_so() -> None:
+def decided(*rows: Row) -> type[DecidedSites]:
+    return type("Decided", (DecidedSites,), {"__doc__": "An example.", "module": "example.py", "rows": rows})
+
+
+def test_a_decision_is_for_one_site_of_several_with_the_same_message() -> None:
     twice = example(
         """
         def check(size):
@@ -116,9 +131,21 @@ def test_the_same_message_twice_is_ambiguous_unless_the_review_says_so() -> None
             raise ValueError(f"bad size {size}")
         """
     )
-    sites = on_its_example(next(rewrite for rewrite in ALL if issubclass(rewrite, DecideSites)))
-    _, mismatches = rewrite_module(twice, [sites])
-    assert [(mismatch.expected, mismatch.found) for mismatch in mismatches] == [(1, 2)]
+    changed, mismatches = rewrite_module(twice, [decided(a_row(nth=2))])
+    assert mismatches == []
+    assert changed.count("raise ValueError(") == 1
+    assert changed.index("raise ValueError(") < changed.index("raise VLLMValidationError(")
+
+
+def test_a_decision_whose_site_is_gone_or_says_something_else_does_not_match() -> None:
+    other = example(
+        """
+        def check(size):
+            raise ValueError(f"wrong size {size}")
+        """
+    )
+    _, mismatches = rewrite_module(other, [decided(a_row())])
+    assert [(mismatch.expected, mismatch.found) for mismatch in mismatches] == [(1, 0)]
 
 
 @pytest.mark.parametrize("decision", DECISIONS)
@@ -132,30 +159,43 @@ def test_a_decision_raises_its_exception_and_keeps_the_cause(decision: str) -> N
                 raise ValueError(f"bad size {size}")
         """
     )
-    text = message_of(cst.ensure_type(cst.parse_expression('ValueError(f"bad size {size}")'), cst.Call))
-
-    class Decided(DecideSites):
-        """An example."""
-
-        phase = "requests"
-        module = "example.py"
-        sites = (Site("check", message_hash(text), decision, "size"),)
-
-    changed, mismatches = rewrite_module(source, [Decided])
-    row = DECISIONS[decision]
-    parameter = ', parameter="size"' if row.parameter else ""
+    changed, mismatches = rewrite_module(source, [decided(a_row(decision))])
+    made = DECISIONS[decision]
+    parameter = ', parameter="size"' if made.parameter else ""
+    said = "exc" if decision == "media" else 'f"bad size {size}"'
     assert mismatches == []
-    assert f'raise {row.exception}(f"bad size {{size}}"{parameter}{row.arguments}) from exc' in changed
-    assert f"from {row.module} import {row.exception}" in changed
+    assert f"raise {made.exception}({said}{parameter}{made.arguments}) from exc" in changed
+    assert f"from {made.module} import {made.exception}" in changed
+
+
+@pytest.mark.parametrize("name", ["create_error_response", "self.create_error_response", "self._create_error_response"])
+def test_a_returned_error_response_is_raised(name: str) -> None:
+    source = f'def check(self):\n    return {name}("no such voice", status_code=404)\n'
+    row = a_row("not-found", kind="response", exception=name.rpartition(".")[2], message=hash_of("no such voice"))
+    changed, mismatches = rewrite_module(source, [decided(row)])
+    assert mismatches == []
+    assert 'raise VLLMNotFoundError("no such voice")' in changed
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("row", "changes"),
     [
-        ('f"bad size {size}, use {other!r}"', "'bad size {}, use {}'"),
-        ('"one " "two"', '"one two"'),
-        ('"one " + "two"', '"one two"'),
+        (a_row(), True),
+        (a_row("internal"), False),
+        (a_row("internal", text="The image cannot be made."), True),
+        (a_row("internal", exception="HTTPException"), True),
+        (a_row("configuration"), False),
+        (a_row("control-flow"), False),
+        (a_row(exception="SessionError"), False),
+        (a_row("keep", exception="HTTPException"), False),
+        (a_row(kind="response", exception="dict"), False),
     ],
 )
-def test_identity_of_a_message_ignores_quotes_layout_and_holes(first: str, second: str) -> None:
-    assert message_hash(cst.parse_expression(first)) == message_hash(cst.parse_expression(second))
+def test_which_decisions_change_their_site(row: Row, changes: bool) -> None:
+    assert applies(row) is changes
+
+
+def test_only_functions_that_are_migrated_are_changed() -> None:
+    rows = [a_row(), replace(a_row(), function="other"), replace(a_row(), path="elsewhere.py")]
+    (made,) = decided_sites(rows, {"example.py": ("check",)})
+    assert (made.module, made.rows, made.hits) == ("example.py", (rows[0],), 1)

@@ -8,7 +8,8 @@ same more than once. Lines are no part of it.
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -140,6 +141,28 @@ def take(package: str, version: str, files: Sequence[File]) -> Inventory:
     problems = {file.path: file.problem for file in files if file.problem is not None}
     lines = sum(file.lines for file in files)
     return Inventory(package, version, len(files), lines, sites, reach.boundaries, problems)
+
+
+class Identity(NamedTuple):
+    """What a site is known by, and where it stands."""
+
+    kind: Kind
+    line: int
+    fingerprint: str
+
+
+def identities(file: File) -> Iterator[Identity]:
+    """The sites of one file: raises first, then except clauses, then responses."""
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    parts: tuple[tuple[Kind, Iterable[Any]], ...] = (
+        ("raise", ((found, found.exception) for found in file.raises)),
+        ("except", ((clause, ", ".join(clause.types)) for clause in file.handlers)),
+        ("response", ((made, made.callee) for made in file.responses)),
+    )
+    for kind, records in parts:
+        for record, exception in records:
+            site = _site(kind, file.path, record.line, record.function, exception, record.hash, "", seen)
+            yield Identity(kind, site.line, site.fingerprint)
 
 
 def _of_file(

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message's identity: its text with every hole as ``{}``, and the hash of that.
-
-The same on the standard library's trees as `vllm_omni_errors.migrate.rewrites.shapes.message_hash` on LibCST's, which
-take 15 times as long to make; a test compares both on every site of vLLM-Omni's entrypoints.
-"""
+"""A message's identity: its text with every hole as ``{}``, and the hash of that."""
 
 import ast
 import hashlib

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phase `requests`: image and chat routes stop translating; their own mistakes in a request are semantic errors."""
 
-from typing import ClassVar
+from collections.abc import Mapping
 
+from vllm_omni_errors.audit.ledger import load
+from vllm_omni_errors.ledgers import folder
 from vllm_omni_errors.migrate.rewrite import Rewrite
+from vllm_omni_errors.migrate.rewrites.decided import decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
     AddArgument,
     AddFirstClause,
-    DecideSites,
     DropErrorChecks,
     InsertStatements,
     RaiseReturnedError,
     RaiseReturnedName,
     ReplaceClauses,
     ReplaceKeyword,
-    Site,
     StopTranslating,
     WrapCallee,
 )
@@ -1031,175 +1032,21 @@ class ImagePreparationRaises(_DropChecks):
 
 # ---- raise sites and returned responses, as reviewed ----------------------------------------------------------------
 
-_UNKNOWN_MODEL = "The requested model does not exist; this server serves '{model_name}'."
-_NO_CHAT = "The model does not support the Chat Completions API."
-
-
-class _Sites(_Requests, DecideSites):
-    sites: ClassVar[tuple[Site, ...]] = ()
-    before = """
-        def check(size):
-            if not size:
-                raise ValueError(f"bad size {size}")
-            return size
-    """
-    after = """
-        from vllm.exceptions import VLLMValidationError
-
-
-        def check(size):
-            if not size:
-                raise VLLMValidationError("size is wrong.", parameter="size")
-            return size
-    """
-
-
-class RouteSites(_Sites):
-    """The image and chat routes' own errors."""
-
-    module = API_SERVER
-    sites = (
-        Site("_validate_chat_completion_raw_body", "8132727f08f7", "validation", "modalities"),
-        Site("_validate_chat_completion_raw_body", "68d11a092c86", "validation", "logprobs"),
-        Site("create_chat_completion", "f2c7be9fdb00", "unsupported", text=_NO_CHAT, times=2),
-        Site("create_batch_chat_completion", "f2c7be9fdb00", "unsupported", text=_NO_CHAT, times=2),
-        Site("generate_images", "ada73ea91044", "not-found", text=_UNKNOWN_MODEL),
-        Site("generate_images", "cd54f89caec4", "unavailable", text="Image generation is not available."),
-        Site("generate_images", "240335394564", "internal"),
-        Site("edit_images", "ada73ea91044", "not-found", text=_UNKNOWN_MODEL),
-        Site("edit_images", "17ac4e3cfec8", "validation", "response_format"),
-        Site("edit_images", "77b7b146223f", "validation", "stream"),
-        Site("edit_images", "1df5e0fd1b9e", "unprocessable", "image"),
-        Site("edit_images", "7bc05d7bc9dd", "validation", "image"),
-        Site("edit_images", "1d5dc8291575", "unsupported"),
-        Site("edit_images", "9d179579028f", "validation", "resolution"),
-        Site("edit_images", "d41f1f4f3f21", "validation", "resolution"),
-        Site("edit_images", "6e3962ca088f", "unavailable", text="Image editing is not available."),
-    )
-
-
-class ImageSites(_Sites):
-    """Limits are the client's, media is unprocessable, and what the server made itself is the server's."""
-
-    module = IMAGES
-    sites = (
-        Site("_check_max_generated_image_size", "956337af875a", "validation", "size"),
-        Site("_check_max_generated_image_size", "d226ca8492c0", "validation", "resolution"),
-        Site("_normalize_image", "f71412ac3302", "internal", text="The generated image has an unsupported type."),
-        Site("_normalize_image", "4d8b8858ce4b", "internal", text="The generated image has an unsupported data type."),
-        Site("_load_input_images", "1e92a0f889c2", "unprocessable", "image", "The image is neither a file nor a URL."),
-        Site("_load_input_images", "1349e23c9437", "validation", "image"),
-    )
-
-
-class SizeSites(_Sites):
-    """Sizes and layers are the client's, and the rejected value is not repeated."""
-
-    module = SIZES
-    sites = (
-        Site("parse_size", "61faaea5a78d", "validation", "size", _SIZE),
-        Site("parse_size", "47e75ce76672", "validation", "size", _SIZE),
-        Site("parse_size", "a6ce31d7b876", "validation", "size", _SIZE),
-        Site("parse_size", "8bf125b5a871", "validation", "size", _SIZE),
-        Site("validate_layered_layers", "163a7c8fbd66", "validation", "layers"),
-    )
-
-
-class LoraSites(_Sites):
-    """A LoRA request that does not parse is the client's."""
-
-    module = "entrypoints/openai/lora.py"
-    sites = (
-        Site("_get_lora_from_json_str", "f1b55deb761c", "validation", "lora"),
-        Site("_get_lora_from_json_str", "0ecb77a14e2d", "validation", "lora"),
-    )
-
-
-class AvailabilitySites(_Sites):
-    """A server without a diffusion stage cannot serve images, now or later."""
-
-    module = "entrypoints/openai/app_state.py"
-    sites = (
-        Site("_get_engine_and_model", "bd2525f57ab0", "unavailable"),
-        Site("_get_engine_and_model", "d01f7b1d4bcd", "unsupported"),
-        Site("_get_engine_and_model", "1d5dc8291575", "unsupported"),
-    )
-
-
-class DiffusionSites(_Sites):
-    """No output is the server's failure."""
-
-    module = "entrypoints/openai/diffusion.py"
-    sites = (
-        Site("_generate_with_async_omni", "d01f7b1d4bcd", "unsupported"),
-        Site("_generate_with_async_omni", "240335394564", "internal"),
-    )
-
-
-class ChatSites(_Sites):
-    """The chat handler's own errors, which it returned as responses."""
-
-    module = CHAT
-    sites = (
-        Site(CREATE_CHAT, "e39924579a26", "validation", "tool_choice"),
-        Site(CREATE_CHAT, "a144a1ee14f6", "validation", "tool_choice", "tool_choice requires --tool-call-parser."),
-        Site(CREATE_CHAT, "39496cfc4684", "validation", "modalities"),
-        Site(CREATE_CHAT, "ed6cc8647171", "validation", "modalities"),
-        Site(CREATE_CHAT, "dfcc834281ff", "validation", "messages", times=2),
-        Site(
-            "OmniOpenAIServingChat._to_sampling_params_list",
-            "99b161262cc0",
-            "validation",
-            "sampling_params_list",
-            "Each entry of sampling_params_list must be an object.",
-        ),
-        Site(
-            "OmniOpenAIServingChat._create_text_choice",
-            "3bf300cbde74",
-            "internal",
-            text="The tool parser could not be created.",
-        ),
-        Site("OmniOpenAIServingChat._create_audio_choice", "34cce0a698ab", "internal"),
-        Site("OmniOpenAIServingChat._prepare_diffusion_image_request", "8b61076fa210", "validation", "image"),
-        Site(GENERATE_IMAGES, "77b7b146223f", "validation", "stream"),
-        Site(GENERATE_IMAGES, "1ca3e7b8e118", "internal"),
-        Site(GENERATE_IMAGES, "c2576a0b4720", "validation", "stream"),
-        Site(DIFFUSION_CHAT, "8b61076fa210", "validation", "messages"),
-        Site(DIFFUSION_CHAT, "1ca3e7b8e118", "internal"),
-        Site(DIFFUSION_CHAT, "34cce0a698ab", "internal"),
-        Site(DIFFUSION_CHAT, "67f4bcdeedde", "internal"),
-        Site(
-            "OmniOpenAIServingChat._resolve_audio_format",
-            "36579878a3e4",
-            "validation",
-            "audio",
-            "The audio format is not supported.",
-        ),
-    )
-
-
-class BatchSites(_Sites):
-    """A conversation that does not validate is the client's; answers that cannot be combined are the server's."""
-
-    module = BATCH
-    sites = (
-        Site(
-            "OmniOpenAIServingChatBatch.create_batch_chat_completion",
-            "121c1f792d29",
-            "validation",
-            "messages",
-            "Conversation {idx} is not a valid chat completion request.",
-        ),
-        Site(
-            "OmniOpenAIServingChatBatch.create_batch_chat_completion",
-            "cff97880953a",
-            "internal",
-            text="The answers could not be combined.",
-        ),
-    )
-
+DECIDED: Mapping[str, tuple[str, ...]] = {
+    API_SERVER: ("_validate_chat_completion_raw_body", "create_batch_chat_completion", "create_chat_completion",
+                 "edit_images", "generate_images"),
+    "entrypoints/openai/app_state.py": ("_get_engine_and_model",),
+    BATCH: ("*",),
+    "entrypoints/openai/diffusion.py": ("*",),
+    SIZES: ("*",),
+    IMAGES: ("*",),
+    "entrypoints/openai/lora.py": ("*",),
+    CHAT: ("*",),
+}  # fmt: skip
+"""Functions whose decided sites change: what the routes that are migrated call."""
 
 REQUESTS: tuple[type[Rewrite], ...] = (
+    *decided_sites(load(folder("vllm-omni-0.30.0")).rows.values(), DECIDED),
     ReviewedRoutes,
     StageMessageNamesStage,
     StageOutputNamesStage,
@@ -1214,15 +1061,9 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     BatchRouteRaisesResponse,
     GenerateImagesRaisesResponse,
     EditImagesRaisesResponse,
-    RouteSites,
     InputImagesSeam,
     InputImagesDecode,
-    ImageSites,
-    SizeSites,
     LoraSeam,
-    LoraSites,
-    AvailabilitySites,
-    DiffusionSites,
     ChatDiffusionArgumentsSeam,
     ChatPreprocessingSeam,
     ChatParametersSeam,
@@ -1252,6 +1093,4 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ChatSizeSeam,
     ImageLoraSeam,
     DiffusionChatNeedsMessages,
-    ChatSites,
-    BatchSites,
 )

@@ -1,67 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few kinds of change that rewrites are made of; each finds its place by structure, never by a quoted statement."""
 
-import hashlib
-import re
 import textwrap
-from dataclasses import dataclass
 from typing import ClassVar
 
 import libcst as cst
 from libcst import matchers
 
 from vllm_omni_errors.migrate.rewrite import Rewrite, code, shape_hash, statements
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a reviewed site raises: the exception, where it is imported from, and its arguments after the message."""
-
-    module: str
-    exception: str
-    parameter: bool = False
-    arguments: str = ""
-
-
-DECISIONS: dict[str, Decision] = {
-    "validation": Decision("vllm.exceptions", "VLLMValidationError", parameter=True),
-    "unprocessable": Decision("vllm.exceptions", "VLLMUnprocessableEntityError", parameter=True),
-    "not-found": Decision("vllm.exceptions", "VLLMNotFoundError"),
-    "unavailable": Decision("vllm_omni.errors", "OmniServiceUnavailableError"),
-    "unsupported": Decision("vllm_omni.errors", "OmniServiceUnavailableError", arguments=", permanent=True"),
-    "internal": Decision("vllm.exceptions", "VLLMServerError"),
-}
-
-
-def message_of(call: cst.Call) -> cst.BaseExpression | None:
-    """The text that a raise or an error response is built with: detail=, message=, or the positional argument."""
-    for argument in call.args:
-        if argument.keyword is not None and argument.keyword.value in ("detail", "message"):
-            return argument.value
-    plain = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-    index = 1 if code(call.func).endswith("HTTPException") else 0
-    return plain[index] if len(plain) > index else None
-
-
-def normalized(node: cst.BaseExpression | None) -> str:
-    """A message with every hole as ``{}``; quotes, line breaks and layout do not matter."""
-    match node:
-        case None:
-            return "<none>"
-        case cst.SimpleString():
-            return str(node.evaluated_value)
-        case cst.ConcatenatedString():
-            return normalized(node.left) + normalized(node.right)
-        case cst.FormattedString():
-            return "".join(part.value if isinstance(part, cst.FormattedStringText) else "{}" for part in node.parts)
-        case cst.BinaryOperation(operator=cst.Add()):
-            return normalized(node.left) + normalized(node.right)
-    return "<" + re.sub(r"\s+", " ", code(node)) + ">"
-
-
-def message_hash(node: cst.BaseExpression | None) -> str:
-    """First 12 hexadecimal digits of the SHA-256 of the normalized message."""
-    return hashlib.sha256(normalized(node).encode()).hexdigest()[:12]
 
 
 def caught_types(handler: cst.ExceptHandler) -> tuple[str, ...]:
@@ -319,90 +265,6 @@ class RaiseReturnedName(Rewrite):
             return updated_node
         self.found += 1
         return cst.Raise(exc=cst.parse_expression(f"response_error({self.name})"))
-
-
-@dataclass(frozen=True)
-class Site:
-    """A reviewed decision about one raise or returned error response.
-
-    Attributes:
-        function: qualified name of the function that it stands in.
-        message: `message_hash` of its text.
-        decision: a key of `DECISIONS`.
-        parameter: public name of the request parameter at fault.
-        text: what the client reads instead, where the original text quotes a value, a path or an inner exception.
-        times: how often the function says it.
-    """
-
-    function: str
-    message: str
-    decision: str
-    parameter: str | None = None
-    text: str | None = None
-    times: int = 1
-
-
-class DecideSites(Rewrite):
-    """Raise sites and returned error responses become semantic exceptions, each as its review decided."""
-
-    sites: ClassVar[tuple[Site, ...]]
-    RESPONSES: ClassVar[tuple[str, ...]] = ("create_error_response", "_create_error_response")
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        decided = (DECISIONS[site.decision] for site in cls.sites)
-        cls.hits = sum(site.times for site in cls.sites)
-        cls.imports = tuple(dict.fromkeys((decision.module, decision.exception) for decision in decided))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._open = {(site.function, site.message): site for site in self.sites}
-        self._caught: list[str | None] = []
-
-    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
-        self._caught.append(code(node.name.name) if node.name else None)
-
-    def leave_ExceptHandler(
-        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
-    ) -> cst.ExceptHandler:
-        self._caught.pop()
-        return updated_node
-
-    def leave_Raise(self, original_node: cst.Raise, updated_node: cst.Raise) -> cst.Raise:
-        if not isinstance(original_node.exc, cst.Call):
-            return updated_node
-        raised = self._decided(original_node.exc)
-        if raised is None:
-            return updated_node
-        caught = self._caught[-1] if self._caught else None
-        cause = updated_node.cause or (cst.From(item=cst.Name(caught)) if caught else None)
-        return updated_node.with_changes(exc=raised, cause=cause)
-
-    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
-        call = original_node.value
-        if not isinstance(call, cst.Call) or code(call.func).rpartition(".")[2] not in self.RESPONSES:
-            return updated_node
-        raised = self._decided(call)
-        if raised is None:
-            return updated_node
-        caught = self._caught[-1] if self._caught else None
-        return cst.Raise(exc=raised, cause=cst.From(item=cst.Name(caught)) if caught else None)
-
-    def _decided(self, call: cst.Call) -> cst.Call | None:
-        site = self._open.get((self.qualified_name, message_hash(message_of(call))))
-        if site is None:
-            return None
-        self.found += 1
-        decision = DECISIONS[site.decision]
-        text = code(message_of(call) or cst.SimpleString('""')) if site.text is None else _literal(site.text)
-        parameter = f', parameter="{site.parameter}"' if decision.parameter and site.parameter else ""
-        raised = f"{decision.exception}({text}{parameter}{decision.arguments})"
-        return cst.ensure_type(cst.parse_expression(raised), cst.Call)
-
-
-def _literal(text: str) -> str:
-    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return "f" + quoted if "{" in text else quoted
 
 
 def _handlers(source: str) -> list[cst.ExceptHandler]:

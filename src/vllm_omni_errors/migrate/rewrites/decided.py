@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ledger decides: raise sites and returned error responses become semantic exceptions."""
+
+import builtins
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from vllm_omni_errors.audit.extract import extract
+from vllm_omni_errors.audit.inventory import identities
+from vllm_omni_errors.audit.ledger import Row
+from vllm_omni_errors.migrate.rewrite import Phase, Rewrite, code
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a decided site raises: the exception, where it is imported from, and its arguments after the message."""
+
+    module: str
+    exception: str
+    parameter: bool = False
+    arguments: str = ""
+
+
+DECISIONS: dict[str, Decision] = {
+    "validation": Decision("vllm.exceptions", "VLLMValidationError", parameter=True),
+    "unprocessable": Decision("vllm.exceptions", "VLLMUnprocessableEntityError", parameter=True),
+    "not-found": Decision("vllm.exceptions", "VLLMNotFoundError"),
+    "guardrail": Decision("vllm_omni.errors", "GuardrailViolationError"),
+    "conflict": Decision("vllm_omni.errors", "OmniConflictError"),
+    "not-implemented": Decision("vllm_omni.errors", "OmniNotImplementedError"),
+    "unavailable": Decision("vllm_omni.errors", "OmniServiceUnavailableError"),
+    "unsupported": Decision("vllm_omni.errors", "OmniServiceUnavailableError", arguments=", permanent=True"),
+    "stage-timeout": Decision("vllm_omni.errors", "OmniStageTimeoutError"),
+    "internal": Decision("vllm.exceptions", "VLLMServerError"),
+    "media": Decision("vllm_omni_errors.seams", "media_error", parameter=True),
+}
+"""Decisions that change a site; it stays where another was made."""
+
+RETYPED = frozenset(
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
+) | {"HTTPException"}
+"""Types that say nothing about whose fault it is; classes of vLLM-Omni's own are caught by name, and stay."""
+
+RESPONSES = frozenset({"create_error_response", "_create_error_response"})
+
+
+def applies(row: Row) -> bool:
+    """Whether a decision changes its site: a raw ``internal`` is a server's failure as it is, unless it has a text."""
+    if row.decision not in DECISIONS:
+        return False
+    if row.kind == "response":
+        return row.exception in RESPONSES and row.decision != "media"
+    if row.kind != "raise" or row.exception not in RETYPED:
+        return False
+    return row.decision != "internal" or row.exception == "HTTPException" or row.text is not None
+
+
+class DecidedSites(Rewrite):
+    """The review decided whose fault each site of this file is, and it says so now."""
+
+    phase: ClassVar[Phase] = "requests"
+    rows: ClassVar[tuple[Row, ...]] = ()
+    before = """
+        def check(size):
+            if not size:
+                raise ValueError(f"bad size {size}")
+            return size
+    """
+    after = """
+        from vllm.exceptions import VLLMValidationError
+
+
+        def check(size):
+            if not size:
+                raise VLLMValidationError("size is wrong.", parameter="size")
+            return size
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        decided = [DECISIONS[row.decision] for row in cls.rows]
+        cls.hits = len(cls.rows)
+        cls.imports = tuple(dict.fromkeys((decision.module, decision.exception) for decision in decided))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: Mapping[cst.CSTNode, CodeRange] = {}
+        self._rows: dict[tuple[str, int], list[Row]] = {}
+        self._caught: list[str | None] = []
+
+    def visit_Module(self, node: cst.Module) -> None:
+        self._places = MetadataWrapper(node, unsafe_skip_copy=True).resolve(PositionProvider)
+        rows = {row.fingerprint: row for row in self.rows}
+        found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        for identity in identities(extract(self.module, node.bytes)):
+            if row := rows.get(identity.fingerprint):
+                found[identity.kind, identity.line].append(row)
+        self._rows = found
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
+        self._caught.append(code(node.name.name) if node.name else None)
+
+    def leave_ExceptHandler(
+        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
+    ) -> cst.ExceptHandler:
+        self._caught.pop()
+        return updated_node
+
+    def leave_Raise(self, original_node: cst.Raise, updated_node: cst.Raise) -> cst.Raise:
+        row = self._row("raise", original_node)
+        if row is None:
+            return updated_node
+        return self._raised(row, original_node.exc, updated_node.cause)
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        call = original_node.value
+        row = self._row("response", call) if isinstance(call, cst.Call) else None
+        return updated_node if row is None else self._raised(row, call, None)
+
+    def _row(self, kind: str, node: cst.CSTNode) -> Row | None:
+        rows = self._rows.pop((kind, self._places[node].start.line), [])
+        self.found += len(rows)
+        return rows[0] if rows else None
+
+    def _raised(self, row: Row, made: cst.BaseExpression | None, cause: cst.From | None) -> cst.Raise:
+        decision = DECISIONS[row.decision]
+        caught = next((name for name in reversed(self._caught) if name), None)
+        parameter = f', parameter="{row.parameter}"' if decision.parameter and row.parameter else ""
+        if row.decision == "media":
+            arguments = f"{caught}{parameter or ', parameter=None'}"
+        else:
+            arguments = _text(row, made) + parameter + decision.arguments
+        if cause is None and caught:
+            cause = cst.From(item=cst.Name(caught))
+        return cst.Raise(exc=cst.parse_expression(f"{decision.exception}({arguments})"), cause=cause)
+
+
+def _text(row: Row, made: cst.BaseExpression | None) -> str:
+    """What the client reads: the ledger's text, or else the site's own."""
+    if row.text is not None:
+        quoted = '"' + row.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return "f" + quoted if "{" in row.text else quoted
+    said = message_of(made) if isinstance(made, cst.Call) else None
+    return '""' if said is None else code(said)
+
+
+def message_of(call: cst.Call) -> cst.BaseExpression | None:
+    """The text that a raise or an error response is built with: detail=, message=, or the positional argument."""
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value in ("detail", "message"):
+            return argument.value
+    plain = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    index = 1 if code(call.func).endswith("HTTPException") else 0
+    return plain[index] if len(plain) > index else None
+
+
+def decided_sites(rows: Iterable[Row], places: Mapping[str, tuple[str, ...]]) -> tuple[type[DecidedSites], ...]:
+    """One rewrite for each file of `places`, which says for each the patterns of functions that are migrated."""
+    by_module: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if applies(row) and any(fnmatchcase(row.function, pattern) for pattern in places.get(row.path, ())):
+            by_module[row.path].append(row)
+    return tuple(
+        type("DecidedSites", (DecidedSites,), {"__doc__": DecidedSites.__doc__, "module": path, "rows": tuple(found)})
+        for path, found in sorted(by_module.items())
+    )
