@@ -9,7 +9,7 @@ STAGES ?= 2
 STOCK = vllm-omni==0.30.0
 
 BIN = $(abspath $(VENV))/bin
-LIBRARY = $(shell find src -name '*.py')
+LIBRARY = $(shell find src ledgers -name '*.py' -o -name '*.jsonl')
 TREE_stock =
 TREE_migrated = --tree build/migrated
 

@@ -78,7 +78,7 @@ def test_phase_takes_the_phases_up_to_it(make_tree):
 
 
 def test_unknown_phase_is_refused_with_the_names(make_tree):
-    assert refused(make_tree(), phase="nonsense").next_step == "The phases are bridge, requests."
+    assert refused(make_tree(), phase="nonsense").next_step == "The phases are bridge, requests, stages, transports."
 
 
 def test_everything_that_does_not_match_is_listed(make_tree):
@@ -227,22 +227,22 @@ def test_own_output_is_left_alone(make_tree):
     once = migrated(make_tree(), make_tree, "once")
     again = planned(once)
     assert again.changes == again.new_phases == ()
-    assert again.phases == ("bridge", "requests")
+    assert again.phases == PHASES
     assert again.notes == (
-        "Nothing to do: this vLLM-Omni was migrated by vllm-omni-errors 1.2 (phases: bridge, requests).",
+        f"Nothing to do: this vLLM-Omni was migrated by vllm-omni-errors 1.2 (phases: {', '.join(PHASES)}).",
     )
 
 
 def test_earlier_phase_on_a_later_output_takes_nothing_back(make_tree):
     once = migrated(make_tree(), make_tree, "once")
-    assert planned(once, phase="bridge").notes[0].endswith("Later phases are not taken back: requests.")
+    assert planned(once, phase="bridge").notes[0].endswith(f"Later phases are not taken back: {', '.join(PHASES[1:])}.")
 
 
 def test_phases_one_by_one_give_the_same_as_all_at_once(make_tree):
     tree = make_tree({**WHEEL_FILES, "PKG-INFO": b"Version: 0.30.0\n"})
     once = migrated(tree, make_tree, "once")
     first = migrated(tree, make_tree, "first", phase="bridge")
-    assert planned(first).new_phases == ("requests",)
+    assert planned(first).new_phases == PHASES[1:]
     second = migrated(first, make_tree, "second")
     for file in once.rglob("*"):
         assert file.is_dir() or file.read_bytes() == (second / file.relative_to(once)).read_bytes()

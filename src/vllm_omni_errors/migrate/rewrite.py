@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 import libcst as cst
 from ruff import find_ruff_bin
 
-Phase = Literal["bridge", "requests"]
-PHASES: tuple[Phase, ...] = ("bridge", "requests")
+Phase = Literal["bridge", "requests", "stages", "transports"]
+PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports")
 
 
 def code(node: cst.CSTNode) -> str:

@@ -1,8 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rewrite, in the order in which they are applied."""
 
-from vllm_omni_errors.migrate.rewrite import Rewrite
-from vllm_omni_errors.migrate.rewrites.bridge import BRIDGE
-from vllm_omni_errors.migrate.rewrites.requests import REQUESTS
+from collections import defaultdict
+from collections.abc import Mapping
 
-ALL: tuple[type[Rewrite], ...] = (*BRIDGE, *REQUESTS)
+from vllm_omni_errors.audit.ledger import load
+from vllm_omni_errors.ledgers import folder
+from vllm_omni_errors.migrate.rewrite import Phase, Rewrite
+from vllm_omni_errors.migrate.rewrites import control, offline, requests, sockets, speech, stages, streams, videos
+from vllm_omni_errors.migrate.rewrites.bridge import BRIDGE
+from vllm_omni_errors.migrate.rewrites.decided import decided_sites
+
+VERSION = "0.30.0"
+_AREAS: Mapping[Phase, tuple[Mapping[str, tuple[str, ...]], ...]] = {
+    "requests": (requests.DECIDED, speech.DECIDED, videos.DECIDED, control.DECIDED),
+    "stages": (stages.DECIDED, offline.DECIDED),
+    "transports": (streams.DECIDED, sockets.DECIDED),
+}
+
+
+def _decided(phase: Phase) -> tuple[type[Rewrite], ...]:
+    """What the ledger decides about the functions that a phase names."""
+    functions: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for places in _AREAS[phase]:
+        for path, patterns in places.items():
+            functions[path] += patterns
+    return decided_sites(load(folder(f"vllm-omni-{VERSION}")).rows.values(), functions, phase)
+
+
+ALL: tuple[type[Rewrite], ...] = (
+    *BRIDGE,
+    *_decided("requests"),
+    *requests.REQUESTS,
+    *speech.SPEECH,
+    *videos.VIDEOS,
+    *control.CONTROL,
+    *_decided("stages"),
+    *stages.STAGES,
+    *offline.OFFLINE,
+    *_decided("transports"),
+    *streams.STREAMS,
+    *sockets.SOCKETS,
+)

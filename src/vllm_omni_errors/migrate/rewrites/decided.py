@@ -160,13 +160,19 @@ def message_of(call: cst.Call) -> cst.BaseExpression | None:
     return plain[index] if len(plain) > index else None
 
 
-def decided_sites(rows: Iterable[Row], places: Mapping[str, tuple[str, ...]]) -> tuple[type[DecidedSites], ...]:
+def decided_sites(
+    rows: Iterable[Row], places: Mapping[str, tuple[str, ...]], phase: Phase = "requests"
+) -> tuple[type[DecidedSites], ...]:
     """One rewrite for each file of `places`, which says for each the patterns of functions that are migrated."""
     by_module: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if applies(row) and any(fnmatchcase(row.function, pattern) for pattern in places.get(row.path, ())):
             by_module[row.path].append(row)
     return tuple(
-        type("DecidedSites", (DecidedSites,), {"__doc__": DecidedSites.__doc__, "module": path, "rows": tuple(found)})
+        type(
+            "DecidedSites",
+            (DecidedSites,),
+            {"__doc__": DecidedSites.__doc__, "phase": phase, "module": path, "rows": tuple(found)},
+        )
         for path, found in sorted(by_module.items())
     )

@@ -3,10 +3,7 @@
 
 from collections.abc import Mapping
 
-from vllm_omni_errors.audit.ledger import load
-from vllm_omni_errors.ledgers import folder
 from vllm_omni_errors.migrate.rewrite import Rewrite
-from vllm_omni_errors.migrate.rewrites.decided import decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
     AddArgument,
     AddFirstClause,
@@ -1046,7 +1043,6 @@ DECIDED: Mapping[str, tuple[str, ...]] = {
 """Functions whose decided sites change: what the routes that are migrated call."""
 
 REQUESTS: tuple[type[Rewrite], ...] = (
-    *decided_sites(load(folder("vllm-omni-0.30.0")).rows.values(), DECIDED),
     ReviewedRoutes,
     StageMessageNamesStage,
     StageOutputNamesStage,
