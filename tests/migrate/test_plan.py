@@ -10,6 +10,7 @@ from synthetic_tree import ALL, DOOR, FILES, LICENCE, WHEEL_FILES, Enter, Leave,
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import plan as plans
 from vllm_omni_errors.migrate.plan import NOTICE, add_notice, make_plan, remove_notice
+from vllm_omni_errors.migrate.rewrite import PHASES
 from vllm_omni_errors.migrate.source import MigrationError, open_source
 
 NOTICE_HERE = NOTICE.format(version="1.2", phases="bridge, requests")
