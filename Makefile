@@ -14,7 +14,7 @@ TREE_stock =
 TREE_migrated = --tree build/migrated
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve migrated test test-unit test-rig lint bench mutants clean
+.PHONY: browser help setup demo serve migrated test test-unit test-rig lint bench mutants clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,7 +40,10 @@ build/migrated/.complete: $(LIBRARY)
 
 test: lint test-unit test-rig  ## Everything: about 20 minutes on 2 cores
 
-test-unit: setup  ## What needs no server: under 3 minutes
+browser:  ## A Chromium for the tests of the pages; Debian's, if there is none
+	@$(PYTHON) scripts/browser.py
+
+test-unit: setup browser  ## What needs no server: under 3 minutes
 	@$(BIN)/python -m pytest tests --ignore=tests/rig
 
 test-rig: migrated  ## What needs the real server
