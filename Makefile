@@ -14,7 +14,7 @@ TREE_stock =
 TREE_migrated = --tree build/migrated
 
 .DELETE_ON_ERROR:
-.PHONY: browser help setup demo serve migrated test test-unit test-rig lint bench mutants clean
+.PHONY: browser docs help setup demo serve migrated test test-unit test-rig lint bench mutants clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +58,9 @@ lint: setup  ## Style, types, layers, changelog fragments
 
 bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
 	@$(BIN)/python -m benchmarks --json build/bench.json
+
+docs: setup  ## The documents that are made from the code
+	@$(BIN)/python -m vllm_omni_errors.explain > docs/errors.md
 
 mutants: setup  ## Mutation run over the record's modules, about 40 minutes; docs/mutation.md explains the survivors
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "mutmut>=3.8,<4"
