@@ -14,7 +14,7 @@ TREE_stock =
 TREE_migrated = --tree build/migrated
 
 .DELETE_ON_ERROR:
-.PHONY: browser docs help setup demo serve migrated test test-unit test-rig lint bench mutants clean
+.PHONY: docs help setup demo serve migrated test test-unit test-rig lint bench mutants packages clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,13 +40,13 @@ build/migrated/.complete: $(LIBRARY)
 
 test: lint test-unit test-rig  ## Everything: about 20 minutes on 2 cores
 
-browser:  ## A Chromium for the tests of the pages; Debian's, if there is none
-	@$(PYTHON) scripts/browser.py
+packages:  ## Programs that some tests need: Debian's chromium and prometheus, if they are missing
+	@$(PYTHON) scripts/packages.py
 
-test-unit: setup browser  ## What needs no server: under 3 minutes
+test-unit: setup packages  ## What needs no server: under 3 minutes
 	@$(BIN)/python -m pytest tests --ignore=tests/rig
 
-test-rig: migrated  ## What needs the real server
+test-rig: migrated packages  ## What needs the real server
 	@$(BIN)/python -m pytest tests/rig
 
 lint: setup  ## Style, types, layers, changelog fragments

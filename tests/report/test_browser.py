@@ -46,7 +46,7 @@ TREE = {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, NAMES)), None)
-    assert path is not None, "There is no Chromium; run `make browser`."
+    assert path is not None, "There is no Chromium; run `make packages`."
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
