@@ -13,6 +13,13 @@ LIBRARY = $(shell find src ledgers -name '*.py' -o -name '*.jsonl')
 TREE_stock =
 TREE_migrated = --tree build/migrated
 
+$(if $(word 2,$(VENV)),$(error VENV must not contain spaces))
+ifneq (,$(filter serve,$(MAKECMDGOALS)))
+$(if $(filter stock migrated,$(VARIANT)),,$(error VARIANT is stock or migrated, not "$(VARIANT)"))
+$(if $(filter 1 2,$(STAGES)),,$(error STAGES is 1 or 2, not "$(STAGES)"))
+$(if $(shell printf '%s' "$(PORT)" | grep -Ex '[0-9]{1,5}'),,$(error PORT is a number, not "$(PORT)"))
+endif
+
 .DELETE_ON_ERROR:
 .PHONY: docs help setup demo serve migrated test test-unit test-rig lint bench mutants packages clean
 
@@ -20,13 +27,12 @@ help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup:  ## The environment, everything in it; the other targets call it
-	@$(PYTHON) scripts/setup.py --venv $(VENV)
+	@$(PYTHON) scripts/setup.py --venv "$(VENV)"
 
 demo: migrated  ## Stock against migrated, side by side, on the rig; writes build/demo.html
 	@$(BIN)/python scripts/demo.py --out build/demo.html
 
 serve: setup $(if $(filter migrated,$(VARIANT)),migrated)  ## The real server on the rig: VARIANT=stock|migrated STAGES=1|2 PORT=8000
-	@$(if $(filter stock migrated,$(VARIANT)),,$(error VARIANT is stock or migrated, not "$(VARIANT)"))
 	@exec $(BIN)/vllm-omni-rig serve --stages $(STAGES) --port $(PORT) $(TREE_$(VARIANT))
 
 migrated: setup  ## The migrated vLLM-Omni: wheel and diff in build/migration, unpacked in build/migrated
