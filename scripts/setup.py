@@ -37,8 +37,8 @@ INPUTS = ("scripts/setup.py", "requirements.lock", "pyproject.toml", "rig/pyproj
 CAUSES = (
     (r"No space left on device", "the disk is full; free about 6 GB"),
     (
-        r"Connection ?Error|ConnectionRefused|NewConnectionError|Max retries|Read timed out|Temporary failure|ProxyError"
-        r"|SSLError|HTTP err|connection broken|Cannot connect",
+        r"Connection ?Error|ConnectionRefused|NewConnectionError|Max retries|Read timed out|Temporary failure"
+        r"|ProxyError|SSLError|HTTP err|connection broken|Cannot connect",
         "a download failed; check the network or pip's settings",
     ),
     (

@@ -60,7 +60,7 @@ class Context:
     notes: list[str] = field(default_factory=list)
 
     def without_tokens(self, field: str) -> str | None:
-        """Why a server may take a wrong ``field`` without a word: no model of it samples tokens, so nothing reads it."""
+        """Why a server may take a wrong ``field`` without a word: nothing reads it where no model samples tokens."""
         return f"no model here samples tokens, so nothing reads {field}" if self.maximum_tokens is None else None
 
     def missing_route(self, method: str, path: str) -> str | None:

@@ -9,11 +9,13 @@ subclasses would win over one for ``VLLMError``.
 """
 
 import logging
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from fastapi.dependencies.utils import request_body_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException, WebSocketException
@@ -42,6 +44,8 @@ _ALWAYS_HANDLED: tuple[type[Exception], ...] = (
     upstream.VLLMError,
     Exception,
 )
+UNREADABLE = "The request's body cannot be read."
+_READS_BODY = request_body_to_args.__code__
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
@@ -159,7 +163,10 @@ class Boundary:
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
         """The record of an exception that reached the boundary, with the request's id."""
         current = request.current(scope)
-        current.error = convert.to_details(exc, request_id=current.error_id, raw=self._maps_raw(scope))
+        raw = self._maps_raw(scope)
+        if not raw and _failed_in_the_body(exc):
+            exc = upstream.VLLMValidationError(UNREADABLE)
+        current.error = convert.to_details(exc, request_id=current.error_id, raw=raw)
         return current.error
 
     def _maps_raw(self, scope: Scope) -> bool:
@@ -225,6 +232,17 @@ class Boundary:
                 upstream.terminate_if_errored(server=server, engine=engine)
         except Exception:
             logger.exception("The engine's state cannot be read")
+
+
+def _failed_in_the_body(exc: BaseException) -> bool:
+    """Whether a raw exception comes from making the body's model, before the route was called: the body is wrong.
+
+    vLLM's models check a body in code that takes its shape for granted. pydantic turns only ``ValueError`` and
+    ``AssertionError`` into field errors, and FastAPI has no place where the others could be caught.
+    """
+    if catalogue.row_for(type(exc)) is not catalogue.ANYTHING_ELSE or not isinstance(exc, Exception):
+        return False
+    return any(frame.f_code is _READS_BODY for frame, _ in traceback.walk_tb(exc.__traceback__))
 
 
 def _where(scope: Scope) -> str:
