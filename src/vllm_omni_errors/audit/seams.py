@@ -422,6 +422,9 @@ class _Calls(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self._note(node.func)
+        if isinstance(node.func, ast.Call):  # a wrapper, and what it wraps is called
+            for wrapped in node.func.args:
+                self._note(wrapped)
         if dotted(node.func) not in _ASKING:
             for given in (*node.args, *(each.value for each in node.keywords)):
                 if isinstance(given, ast.Attribute | ast.Name):
