@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.shapes import (
-    AddArgument,
     AddFirstClause,
     DropErrorChecks,
     InsertStatements,
@@ -30,6 +29,8 @@ PREPARE_IMAGE = "OmniOpenAIServingChat._prepare_diffusion_image_request"
 _SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
 
 REVIEWED = ("create_batch_chat_completion", "create_chat_completion", "edit_images", "generate_images")
+"""Routes whose own errors are all typed."""
+
 _ENGINE = ("EngineGenerateError", "EngineDeadError")
 _IMAGE_CLAUSES = (_ENGINE, ("HTTPException",), ("OmniClientError",), ("ValueError",), ("Exception",))
 
@@ -648,23 +649,6 @@ class DiffusionChatNeedsMessages(_Requests, InsertStatements):
     """
 
 
-# ---- raw exceptions of reviewed routes ------------------------------------------------------------------------------
-
-
-class ReviewedRoutes(_Requests, AddArgument):
-    """On routes whose own errors are all typed, a raw exception is an unknown failure of the server, 500."""
-
-    module = "entrypoints/serve/utils/errors.py"
-    function = "_register_omni_exception_handlers"
-    callee = "install"
-    argument = "reviewed=" + repr(REVIEWED).replace("'", '"')
-    before = """
-        def register(app):
-            install(app)
-    """
-    after = before.replace("install(app)", f"install(app, {argument})")
-
-
 # ---- failures of one request in a stage -----------------------------------------------------------------------------
 
 
@@ -1043,7 +1027,6 @@ DECIDED: Mapping[str, tuple[str, ...]] = {
 """Functions whose decided sites change: what the routes that are migrated call."""
 
 REQUESTS: tuple[type[Rewrite], ...] = (
-    ReviewedRoutes,
     StageMessageNamesStage,
     StageOutputNamesStage,
     ChatRoutePropagates,
