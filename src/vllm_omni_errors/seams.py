@@ -2,14 +2,23 @@
 """Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from . import catalogue, convert, upstream
+from . import catalogue, convert, field_errors, upstream
 from .details import is_integer
 from .exceptions import OmniServerError, OmniServiceUnavailableError
 
-__all__ = ["fill_missing_handlers", "media_error", "reads_request", "request_error", "response_error"]
+__all__ = [
+    "check_codec_options",
+    "check_integer",
+    "fill_missing_handlers",
+    "media_error",
+    "reads_request",
+    "request_error",
+    "response_error",
+    "with_codec_options_of",
+]
 
 UNREADABLE = "The request cannot be read."
 TRANSIENT_MEDIA = "The media could not be fetched; try again."
@@ -22,10 +31,13 @@ def request_error(exc: Exception, *, parameter: str | None = None) -> Exception:
     """For a seam: what an exception of vLLM's request-reading code becomes. The caller raises it ``from exc``.
 
     A typed exception passes unchanged, and so does one that no request-reading code is known to raise; raw
-    ``ValueError``, ``TypeError``, ``OverflowError`` and ``TemplateError`` become ``VLLMValidationError``.
+    ``ValueError``, ``TypeError``, ``OverflowError`` and ``TemplateError`` become ``VLLMValidationError``. Of a model's
+    failed validation the first field is the parameter, where the seam knows none.
     """
     if catalogue.raw_row_for(type(exc)).category != "client" or isinstance(exc, upstream.VLLMError):
         return exc
+    if parameter is None:
+        _, parameter = field_errors.describe(field_errors.errors_of(exc))
     return upstream.VLLMValidationError(_raw_text(exc) or UNREADABLE, parameter=parameter)
 
 
@@ -55,8 +67,9 @@ def media_error(exc: Exception, *, parameter: str | None) -> Exception:
     """What a failure to fetch or decode the request's media becomes. The caller raises it ``from exc``.
 
     422 ``VLLMUnprocessableEntityError`` if the media is permanently inaccessible or undecodable: an invalid URL, an
-    HTTP 4xx other than 408 and 429, over the size limit, bytes that do not decode. Otherwise 500, with the advice to
-    try again (contract, section 4). A typed exception passes unchanged, but a 422 names our parameter, not upstream's.
+    HTTP 4xx other than 408 and 429, a redirect that is not followed, over the size limit, bytes that do not decode.
+    Otherwise 500, with the advice to try again (contract, section 4). A typed exception passes unchanged, but a 422
+    names our parameter, not upstream's.
     """
     reason = _permanent_reason(exc)
     if reason is not None:
@@ -77,7 +90,7 @@ def _permanent_reason(exc: Exception) -> str | None:
     if isinstance(exc, upstream.VLLMError):
         return None
     if status is not None:
-        permanent = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
+        permanent = 300 <= status < 500 and status not in _TRANSIENT_STATUSES
         return f"The media cannot be fetched: its server answers {status}." if permanent else None
     if names & _INVALID_URLS or _has_no_such_port(exc):
         return "The media's URL is not valid."
@@ -131,8 +144,8 @@ def response_error(response: _ErrorResponse) -> Exception:
     return convert.to_exception(convert.worded(error.message, error.type, error.code, error.param))
 
 
-def reads_request(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A function of vLLM that reads the request: a raw exception that it raises is the client's mistake.
+def reads_request(function: Callable[_P, _T], *, parameter: str | None = None) -> Callable[_P, _T]:
+    """A function that reads the request: a raw exception that it raises is the client's mistake.
 
     What `request_error` does not know as such, and typed exceptions, pass unchanged.
     """
@@ -142,12 +155,52 @@ def reads_request(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             return function(*args, **kwargs)
         except Exception as exc:
-            error = request_error(exc)
+            error = request_error(exc, parameter=parameter)
             if error is exc:
                 raise
             raise error from exc
 
     return reading
+
+
+def check_integer(value: object, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if a value of the request, where there is one, is nothing that ``int()`` reads."""
+    if value is None:
+        return
+    try:
+        int(value)  # type: ignore[call-overload]
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter) from exc
+
+
+_CODEC_OPTIONS = "video_codec_options"
+_CODEC_PARAMETER = f"extra_params.{_CODEC_OPTIONS}"
+
+
+def check_codec_options(extra_params: Mapping[str, object]) -> None:
+    """Raise ``VLLMValidationError`` unless the codec's options, where the client chose some, map text to text."""
+    options = extra_params.get(_CODEC_OPTIONS)
+    if options is None:
+        return
+    if not isinstance(options, dict) or not all(isinstance(text, str) for pair in options.items() for text in pair):
+        message = f"{_CODEC_OPTIONS} must be an object whose values are strings."
+        raise upstream.VLLMValidationError(message, parameter=_CODEC_PARAMETER)
+
+
+def with_codec_options_of(encode: Callable[_P, _T], extra_params: Mapping[str, object] | None) -> Callable[_P, _T]:
+    """An encoder of videos: what its library refuses is the client's mistake, if the client chose the options."""
+
+    @functools.wraps(encode)
+    def encoding(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return encode(*args, **kwargs)
+        except Exception as exc:
+            if _CODEC_OPTIONS not in (extra_params or {}) or type(exc).__module__ != "av.error":
+                raise
+            message = f"The encoder does not take these {_CODEC_OPTIONS}."
+            raise upstream.VLLMValidationError(message, parameter=_CODEC_PARAMETER) from exc
+
+    return encoding
 
 
 # Handlers in the application's state; where one is None its route in vLLM answers 501, where it is absent it fails.
