@@ -18,6 +18,7 @@ from calls import PNG, TRUNCATED, data_url, delete, form
 from cases import Case, now, was
 from contract import client_error, nothing_leaks, verify, verify_client
 from support import Answer, Answers, Seen, get, seen, send, send_all
+from test_contract_counting import errors
 from video_calls import content, ended, extra, lora, reference, retrieve, start_job, upload, video
 
 from vllm_omni_rig.server import Server
@@ -335,6 +336,17 @@ def test_stock_answered_for_a_failed_job_as_if_the_request_had_failed(stock: Ser
     assert answer.body["error"].keys() == {"code", "message"}
     assert "sk-rig0canary" in answer.text
     assert send(stock.url, content(identity)).status == 422
+
+
+def test_a_job_that_fails_is_counted(migrated: Server) -> None:
+    """`http_requests_total` does not see it: every answer about it is a success."""
+    before = errors(migrated.url)
+    ended(migrated.url, start_job(migrated.url, "FAULT:guard"))
+    ended(migrated.url, start_job(migrated.url, "FAULT:value"))
+    assert errors(migrated.url) - before == {
+        ("job", "client", "GuardrailViolationError", "400", "", "false"): 1,
+        ("job", "server", "InternalServerError", "500", "0", "false"): 1,
+    }
 
 
 def test_case_j01_the_next_job_is_clean(migrated: Server) -> None:

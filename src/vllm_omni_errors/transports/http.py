@@ -25,7 +25,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from vllm_omni_errors import catalogue, convert, public_text, upstream
+from vllm_omni_errors import catalogue, convert, metrics, public_text, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
 from . import envelope, request
@@ -184,6 +184,7 @@ class Boundary:
         reason = envelope.close_reason(details)
         try:
             if socket.application_state is WebSocketState.CONNECTED:
+                metrics.count_error(details, "websocket")
                 await socket.send_json(envelope.event(details))
                 await socket.close(code, reason)
             elif socket.application_state is not WebSocketState.CONNECTING:
@@ -191,6 +192,7 @@ class Boundary:
             elif "websocket.http.response" in socket.scope.get("extensions", {}):
                 await socket.send_denial_response(error_response(details))
             else:
+                metrics.count_error(details, "websocket")
                 await socket.close(code, reason)
         except (RuntimeError, WebSocketDisconnect):
             logger.info("%s: the client is gone", _where(socket.scope))

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from vllm_omni_errors import convert
+from vllm_omni_errors import convert, metrics
 
 from . import envelope
 
@@ -26,11 +26,12 @@ class JobError(BaseModel):
 
     @classmethod
     def of(cls, exc: Exception, *, request_id: str) -> Self:
-        """The error of a job that ended with this exception; logs it, since no route will.
+        """The error of a job that ended with this exception; logs and counts it, since no route will.
 
         A client's error is one INFO line, a server's error has its traceback.
         """
         details = convert.to_details(exc, request_id=request_id)
+        metrics.count_error(details, "job")
         logger.log(
             logging.INFO if details.category == "client" else logging.ERROR,
             "job %s: %s %s: %s (stage_id=%s)",
