@@ -31,13 +31,10 @@ def request_error(exc: Exception, *, parameter: str | None = None) -> Exception:
     """For a seam: what an exception of vLLM's request-reading code becomes. The caller raises it ``from exc``.
 
     A typed exception passes unchanged, and so does one that no request-reading code is known to raise; raw
-    ``ValueError``, ``TypeError``, ``OverflowError`` and ``TemplateError`` become ``VLLMValidationError``. Of a model's
-    failed validation the first field is the parameter, where the seam knows none.
+    ``ValueError``, ``TypeError``, ``OverflowError`` and ``TemplateError`` become ``VLLMValidationError``.
     """
     if catalogue.raw_row_for(type(exc)).category != "client" or isinstance(exc, upstream.VLLMError):
         return exc
-    if parameter is None:
-        _, parameter = field_errors.describe(field_errors.errors_of(exc))
     return upstream.VLLMValidationError(_raw_text(exc) or UNREADABLE, parameter=parameter)
 
 
@@ -147,15 +144,18 @@ def response_error(response: _ErrorResponse) -> Exception:
 def reads_request(function: Callable[_P, _T], *, parameter: str | None = None) -> Callable[_P, _T]:
     """A function that reads the request: a raw exception that it raises is the client's mistake.
 
-    What `request_error` does not know as such, and typed exceptions, pass unchanged.
+    What `request_error` does not know as such, and typed exceptions, pass unchanged. If the function is a model that
+    is made of the request's fields, the first field that it refuses is the parameter.
     """
+    is_model = isinstance(function, type)
 
     @functools.wraps(function)
     def reading(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
         except Exception as exc:
-            error = request_error(exc, parameter=parameter)
+            field = field_errors.describe(field_errors.errors_of(exc))[1] if is_model else None
+            error = request_error(exc, parameter=parameter or field)
             if error is exc:
                 raise
             raise error from exc
