@@ -388,6 +388,12 @@ def test_a_failed_job_can_be_deleted(migrated: Server) -> None:
     verify(retrieve(migrated.url, identity), MISSING)
 
 
+def test_the_error_of_a_job_is_documented(migrated: Server) -> None:
+    schema = send(migrated.url, get("/openapi.json")).body["components"]["schemas"]["VideoError"]
+    assert schema["properties"].keys() == {"message", "type", "param", "code", "request_id", "error_stage_id"}
+    assert schema["properties"]["code"]["type"] == "integer"
+
+
 def test_a_job_answers_with_its_request_id(migrated: Server) -> None:
     answer = send(migrated.url, form("/v1/videos", prompt="x", size="64x64"))
     assert answer.headers["x-request-id"] == answer.body["id"]
