@@ -68,6 +68,74 @@ def test_what_is_not_known_as_the_clients_passes(raised: Exception) -> None:
     assert caught.value is raised
 
 
+def test_a_failed_validation_of_a_model_names_its_field_and_never_the_input() -> None:
+    class Video(pydantic.BaseModel):
+        width: int
+
+    with pytest.raises(VLLMValidationError) as caught:
+        reads_request(Video)(width="rejected-4711")
+    assert caught.value.parameter == "width"
+    assert "rejected-4711" not in to_details(caught.value).message
+
+
+def test_a_seam_that_knows_the_parameter_names_it() -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        reads_request(int, parameter="seed")("x")
+    assert caught.value.parameter == "seed"
+
+
+@pytest.mark.parametrize("value", [None, 5, "5", 5.0])
+def test_what_int_reads_is_an_integer(value: object) -> None:
+    seams.check_integer(value, parameter="seed")
+
+
+@pytest.mark.parametrize("value", ["rejected-4711", [], {}, float("inf"), float("nan")])
+def test_what_int_does_not_read_is_the_clients_mistake(value: object) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_integer(value, parameter="seed")
+    assert to_details(caught.value).message == "seed must be an integer."
+
+
+@pytest.mark.parametrize("options", [None, {}, {"preset": "fast", "crf": "18"}])
+def test_codec_options_map_text_to_text(options: object) -> None:
+    seams.check_codec_options({"video_codec_options": options})
+    seams.check_codec_options({})
+
+
+@pytest.mark.parametrize("options", ["fast", 5, [], {"preset": 5}, {"preset": None}])
+def test_other_codec_options_are_the_clients_mistake(options: object) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_codec_options({"video_codec_options": options})
+    assert caught.value.parameter == "extra_params.video_codec_options"
+
+
+def encoder(raised: Exception) -> Callable[[], None]:
+    def encode() -> None:
+        raise raised
+
+    return encode
+
+
+REFUSED = type("ArgumentError", (ValueError,), {"__module__": "av.error"})("avcodec_open2 private")
+
+
+def test_options_that_the_encoder_refuses_are_the_clients_mistake() -> None:
+    chosen = {"video_codec_options": {"preset": "nope"}}
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.with_codec_options_of(encoder(REFUSED), chosen)()
+    assert "private" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raised", "extra_params"),
+    [(REFUSED, None), (REFUSED, {}), (ValueError("no frames"), {"video_codec_options": {"preset": "fast"}})],
+)
+def test_every_other_failure_of_the_encoder_is_the_servers(raised: Exception, extra_params: dict[str, object]) -> None:
+    with pytest.raises(type(raised)) as caught:
+        seams.with_codec_options_of(encoder(raised), extra_params)()
+    assert caught.value is raised
+
+
 def test_what_is_read_is_returned() -> None:
     def read(prompt: str, *, limit: int) -> str:
         return f"{prompt} {limit}"
@@ -144,7 +212,7 @@ def foreign(name: str, package: str, base: type[Exception] = Exception, **attrib
 
 
 PERMANENT: list[Callable[[], Exception]] = [
-    *(lambda status=status: answered(status) for status in (400, 401, 403, 404, 410)),
+    *(lambda status=status: answered(status) for status in (302, 400, 401, 403, 404, 410)),
     lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=404),
     lambda: foreign("InvalidURL", "requests.exceptions", ValueError),
     lambda: foreign("InvalidUrlClientError", "aiohttp.client_exceptions"),
@@ -160,7 +228,7 @@ PERMANENT: list[Callable[[], Exception]] = [
     lambda: upstream.VLLMUnprocessableEntityError("Failed to fetch media from URL: Invalid URL", parameter="image_url"),
 ]
 TRANSIENT: list[Callable[[], Exception]] = [
-    *(lambda status=status: answered(status) for status in (408, 429, 500, 503, 302)),
+    *(lambda status=status: answered(status) for status in (408, 429, 500, 503)),
     lambda: foreign("ClientResponseError", "aiohttp.client_exceptions", status=503),
     lambda: foreign("ClientConnectorError", "aiohttp.client_exceptions", OSError),
     lambda: foreign("gaierror", "socket", OSError),

@@ -3,16 +3,18 @@
 
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from . import catalogue, convert, upstream
+from . import catalogue, convert, field_errors, upstream
 from .details import is_integer
 from .exceptions import OmniServerError, OmniServiceUnavailableError
 
 __all__ = [
+    "check_codec_options",
+    "check_integer",
     "check_stage_parameters",
     "fill_missing_handlers",
     "media_error",
@@ -20,6 +22,7 @@ __all__ = [
     "reads_stage_parameters",
     "request_error",
     "response_error",
+    "with_codec_options_of",
 ]
 
 UNREADABLE = "The request cannot be read."
@@ -66,8 +69,9 @@ def media_error(exc: Exception, *, parameter: str | None) -> Exception:
     """What a failure to fetch or decode the request's media becomes. The caller raises it ``from exc``.
 
     422 ``VLLMUnprocessableEntityError`` if the media is permanently inaccessible or undecodable: an invalid URL, an
-    HTTP 4xx other than 408 and 429, over the size limit, bytes that do not decode. Otherwise 500, with the advice to
-    try again (contract, section 4). A typed exception passes unchanged, but a 422 names our parameter, not upstream's.
+    HTTP 4xx other than 408 and 429, a redirect that is not followed, over the size limit, bytes that do not decode.
+    Otherwise 500, with the advice to try again (contract, section 4). A typed exception passes unchanged, but a 422
+    names our parameter, not upstream's.
     """
     reason = _permanent_reason(exc)
     if reason is not None:
@@ -88,7 +92,7 @@ def _permanent_reason(exc: Exception) -> str | None:
     if isinstance(exc, upstream.VLLMError):
         return None
     if status is not None:
-        permanent = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
+        permanent = 300 <= status < 500 and status not in _TRANSIENT_STATUSES
         return f"The media cannot be fetched: its server answers {status}." if permanent else None
     if names & _INVALID_URLS or _has_no_such_port(exc):
         return "The media's URL is not valid."
@@ -145,10 +149,12 @@ def response_error(response: _ErrorResponse) -> Exception:
 def reads_request(
     function: Callable[_P, _T], *, parameter: str | None = None, also: tuple[type[Exception], ...] = ()
 ) -> Callable[_P, _T]:
-    """A function of vLLM that reads the request: a raw exception that it raises is the client's mistake.
+    """A function that reads the request: a raw exception that it raises is the client's mistake.
 
-    What `request_error` does not know as such, unless it is one of `also`, and typed exceptions pass unchanged.
+    What `request_error` does not know as such, unless it is one of `also`, and typed exceptions pass unchanged. If the
+    function is a model that is made of the request's fields, the first field that it refuses is the parameter.
     """
+    is_model = isinstance(function, type)
 
     @functools.wraps(function)
     def reading(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -157,7 +163,8 @@ def reads_request(
         except also as exc:
             raise upstream.VLLMValidationError(UNREADABLE, parameter=parameter) from exc
         except Exception as exc:
-            error = request_error(exc, parameter=parameter)
+            field = field_errors.describe(field_errors.errors_of(exc))[1] if is_model else None
+            error = request_error(exc, parameter=parameter or field)
             if error is exc:
                 raise
             raise error from exc
@@ -224,6 +231,46 @@ def _check_travels(made: object) -> None:
         sent, got = getattr(made, field.name), getattr(arrived, field.name)
         if isinstance(sent, dict) is not isinstance(got, dict):  # an object in the place of another class
             raise TypeError(f"{field.name} is an object")
+
+
+def check_integer(value: object, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if a value of the request, where there is one, is nothing that ``int()`` reads."""
+    if value is None:
+        return
+    try:
+        int(value)  # type: ignore[call-overload]
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter) from exc
+
+
+_CODEC_OPTIONS = "video_codec_options"
+_CODEC_PARAMETER = f"extra_params.{_CODEC_OPTIONS}"
+
+
+def check_codec_options(extra_params: Mapping[str, object]) -> None:
+    """Raise ``VLLMValidationError`` unless the codec's options, where the client chose some, map text to text."""
+    options = extra_params.get(_CODEC_OPTIONS)
+    if options is None:
+        return
+    if not isinstance(options, dict) or not all(isinstance(text, str) for pair in options.items() for text in pair):
+        message = f"{_CODEC_OPTIONS} must be an object whose values are strings."
+        raise upstream.VLLMValidationError(message, parameter=_CODEC_PARAMETER)
+
+
+def with_codec_options_of(encode: Callable[_P, _T], extra_params: Mapping[str, object] | None) -> Callable[_P, _T]:
+    """An encoder of videos: what its library refuses is the client's mistake, if the client chose the options."""
+
+    @functools.wraps(encode)
+    def encoding(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return encode(*args, **kwargs)
+        except Exception as exc:
+            if _CODEC_OPTIONS not in (extra_params or {}) or type(exc).__module__ != "av.error":
+                raise
+            message = f"The encoder does not take these {_CODEC_OPTIONS}."
+            raise upstream.VLLMValidationError(message, parameter=_CODEC_PARAMETER) from exc
+
+    return encoding
 
 
 # Handlers in the application's state; where one is None its route in vLLM answers 501, where it is absent it fails.

@@ -19,6 +19,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     ExportNames,
     InTry,
     ReplaceBody,
+    ReplaceClass,
     clauses_of,
 )
 
@@ -32,16 +33,18 @@ def example(text: str) -> str:
 
 
 class FirstFunction(cst.CSTVisitor):
-    """The qualified name of the first function of an example, and what its try statement catches."""
+    """The qualified names of the first function and class of an example, and what its try statement catches."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stack: list[str] = []
         self.name: str | None = None
+        self.class_name: str | None = None
         self.clauses: tuple[tuple[str, ...], ...] = ()
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.stack.append(node.name.value)
+        self.class_name = self.class_name or ".".join(self.stack)
 
     def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
         self.stack.pop()
@@ -67,7 +70,8 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     first = FirstFunction()
     cst.parse_module(source).visit(first)
     changed: dict[str, object] = {"module": "example.py", "hits": 1}
-    changed["function"] = first.name if rewrite.function is not None else None
+    named = first.class_name if issubclass(rewrite, ReplaceClass) else first.name
+    changed["function"] = named if rewrite.function is not None else None
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
     if issubclass(rewrite, ReplaceBody):

@@ -157,11 +157,21 @@ def settled(value: Any, key: str = "") -> Any:
     return value
 
 
+CHANGED_SCHEMAS = ("VideoError",)
+"""Errors that are documented as what they are now (test_contract_videos.py)."""
+
+
 def body(answer: Answer) -> Any:
     kind = answer.headers.get("content-type", "")
     if kind.startswith("text/event-stream"):
         return [settled(event) for event in answer.events()]
-    return settled(answer.body) if answer.body is not None else "<no JSON>"
+    if answer.body is None:
+        return "<no JSON>"
+    settled_body = settled(answer.body)
+    if isinstance(settled_body, dict):
+        for name in CHANGED_SCHEMAS:
+            settled_body.get("components", {}).get("schemas", {}).pop(name, None)
+    return settled_body
 
 
 def headers(answer: Answer) -> dict[str, str]:

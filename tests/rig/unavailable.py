@@ -25,17 +25,17 @@ CALLS: Mapping[str, Call] = {
 
 
 @contextmanager
-def running(tree: Path | None, log: Path) -> Iterator[Server]:
-    """The server while the block runs."""
+def running(tree: Path | None, log: Path, script: Path = SCRIPT, kind: str = "multi") -> Iterator[Server]:
+    """The server while the block runs; ``script`` starts it, as a server of that kind."""
     command = rig._command
 
     def with_script(*arguments: object) -> list[str]:
         words = command(*arguments)  # type: ignore[arg-type]
         module = words.index("-m")
-        return [*words[:module], str(SCRIPT), *words[module + 2 :]]
+        return [*words[:module], str(script), *words[module + 2 :]]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rig, "_command", with_script)
-        server = start(scripted="multi", tree=tree, log=log)
+        server = start(scripted=kind, tree=tree, log=log)
     with server:
         yield server

@@ -27,7 +27,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from vllm_omni_errors import catalogue, convert, exceptions, metrics, public_text, upstream
+from vllm_omni_errors import catalogue, convert, metrics, public_text, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
 from . import envelope, request
@@ -181,7 +181,7 @@ class Boundary:
             return PlainTextResponse(content, exc.status_code, exc.headers)
         details = self._handled(connection, exc)
         answer = error_response(details, exc.headers if isinstance(exc, HTTPException) else None)
-        if isinstance(exc, exceptions.OmniServiceUnavailableError) and exc.permanent:
+        if convert.attribute(exc, "permanent", bool):
             answer.headers[envelope.RETRY_HEADER] = envelope.NEVER
         return answer
 

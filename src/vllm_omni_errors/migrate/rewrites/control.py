@@ -3,9 +3,363 @@
 
 from collections.abc import Mapping
 
-from vllm_omni_errors.migrate.rewrite import Rewrite
+import libcst as cst
 
-DECIDED: Mapping[str, tuple[str, ...]] = {}
+from vllm_omni_errors.migrate.rewrite import Rewrite, code
+from vllm_omni_errors.migrate.rewrites.shapes import (
+    Decorate,
+    DropIf,
+    InsertStatements,
+    RemoveDefinitions,
+    StopTranslating,
+    WrapCallee,
+)
+
+API_SERVER = "entrypoints/openai/api_server.py"
+ROLLOUT = "entrypoints/openai/serving_rl_rollout.py"
+ENGINE_CLIENT = "entrypoints/async_omni.py"
+
+REVIEWED: tuple[str, ...] = (
+    "close_rollout_session",
+    "create_rollout_session",
+    "health",
+    "omni_sleep",
+    "omni_wakeup",
+    "reset_rollout_session",
+    "rollout_session_status",
+    "rollout_step",
+    "show_available_models",
+    "start_profile",
+    "stop_profile",
+)
+"""Routes whose own errors are all typed: a raw exception on them is 500."""
+
+
+_NO_SESSION = "The rollout session does not exist; create one with POST /v1/realtime/sessions."
+
+
+class _Control(Rewrite):
+    phase = "requests"
+
+
+# ---- rollout sessions ----------------------------------------------------------------------------------------------
+
+
+class SessionCreationPropagates(_Control, StopTranslating):
+    """Any `ValueError` of making a session was the client's; the check of its model says itself what is wrong."""
+
+    module = API_SERVER
+    function = "create_rollout_session"
+    clauses = (("ValueError",), ("RolloutSessionCapacityError",))
+    keep = (("RolloutSessionCapacityError",),)
+    before = """
+        async def create_rollout_session(body):
+            try:
+                return await create(body)
+            except ValueError as exc:
+                raise HTTPException(400, str(exc)) from exc
+            except RolloutSessionCapacityError as exc:
+                raise Full from exc
+    """
+    after = """
+        async def create_rollout_session(body):
+            try:
+                return await create(body)
+            except RolloutSessionCapacityError as exc:
+                raise Full from exc
+    """
+
+
+class StepsRaise(_Control):
+    """A step that was not taken was an answer like any other, whose own code said what the status should have been."""
+
+    module = ROLLOUT
+    hits = 5
+    imports = (
+        ("fastapi", "HTTPException"),
+        ("vllm.exceptions", "VLLMNotFoundError"),
+        ("vllm.exceptions", "VLLMValidationError"),
+    )
+    before = """
+        class Rollout:
+            def step(self, request):
+                if request.session is None:
+                    return self._error_response(request, "session_not_found", "no session")
+                if request.closed:
+                    return self._error_response(request, "session_closed", "closed")
+                if request.late:
+                    code = "step_already_committed"
+                    message = "late"
+                else:
+                    code = "step_out_of_order"
+                    message = "early"
+                return self._error_response(request, code, message)
+    """
+    after = f"""
+        from fastapi import HTTPException
+        from vllm.exceptions import VLLMNotFoundError, VLLMValidationError
+
+
+        class Rollout:
+            def step(self, request):
+                if request.session is None:
+                    raise VLLMNotFoundError("{_NO_SESSION}")
+                if request.closed:
+                    raise HTTPException(status_code=410, detail="The rollout session is closed.")
+                if request.late:
+                    message = "late"
+                else:
+                    message = "early"
+                raise VLLMValidationError(message, parameter="step_id")
+    """
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        call = original_node.value
+        if not isinstance(call, cst.Call) or code(call.func) != "self._error_response":
+            return updated_node
+        self.found += 1
+        kind, message = (code(argument.value) for argument in call.args[-2:])
+        raised = _STEP_ERRORS.get(kind, f'VLLMValidationError({message}, parameter="step_id")')
+        return cst.Raise(exc=cst.parse_expression(raised))
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        if not code(original_node).strip().startswith('code = "step_'):
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+
+_STEP_ERRORS = {
+    '"session_not_found"': f'VLLMNotFoundError("{_NO_SESSION}")',
+    '"session_closed"': 'HTTPException(status_code=410, detail="The rollout session is closed.")',
+}
+"""Code of the rollout protocol → what is raised for it; any other is about the number of the step."""
+
+
+class StepPropagates(_Control, StopTranslating):
+    """A step whose inference failed, on a dead engine too, was HTTP 200 with the raw text of the failure."""
+
+    module = ROLLOUT
+    function = "ServingRLRollout._run_step"
+    clauses = (("ValueError", "OmniClientError"), ("Exception",))
+    before = """
+        async def step(self):
+            try:
+                video = await self.infer()
+            except (ValueError, OmniClientError) as exc:
+                return self.failed("invalid_request", str(exc))
+            except Exception as exc:
+                return self.failed("inference_error", str(exc))
+            return video
+    """
+    after = """
+        async def step(self):
+            video = await self.infer()
+            return video
+    """
+
+
+class StepResponseIsSuccess(_Control, DropIf):
+    """What came back from a step with an error got its status in the route."""
+
+    module = API_SERVER
+    function = "rollout_step"
+    condition = "response.error is not None"
+    before = """
+        async def rollout_step(body):
+            response = await step(body)
+            if response.error is not None:
+                return JSONResponse(response, status_code=choose(response.error.code))
+            return response
+    """
+    after = """
+        async def rollout_step(body):
+            response = await step(body)
+            return response
+    """
+
+
+class NoStepErrors(_Control, RemoveDefinitions):
+    """Errors of a step are raised; nothing makes an answer of them any more."""
+
+    module = ROLLOUT
+    names = ("ServingRLRollout._error_response",)
+    before = """
+        class ServingRLRollout:
+            def step(self):
+                return self.run()
+
+            def _error_response(self, error):
+                return error
+    """
+    after = """
+        class ServingRLRollout:
+            def step(self):
+                return self.run()
+    """
+
+
+class StepSeed(_Control, InsertStatements):
+    """A seed that is no number failed where the engine's request is built, as the server's mistake."""
+
+    module = ROLLOUT
+    function = "ServingRLRollout._infer_world_model"
+    before_assignment = "request"
+    imports = (("vllm_omni_errors.seams", "check_integer"),)
+    new = 'check_integer(obs.get("seed"), parameter="observation.extra.seed")'
+    before = """
+        class Rollout:
+            async def infer(self, obs):
+                request = self.build(obs)
+                return await self.run(request)
+    """
+    after = """
+        from vllm_omni_errors.seams import check_integer
+
+
+        class Rollout:
+            async def infer(self, obs):
+                check_integer(obs.get("seed"), parameter="observation.extra.seed")
+                request = self.build(obs)
+                return await self.run(request)
+    """
+
+
+# ---- sleep, wake-up, profiling -------------------------------------------------------------------------------------
+
+
+class ControlCallTimeout(_Control, WrapCallee):
+    """A control call that the engine did not answer was an unknown failure."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.collective_rpc"
+    callee = "self.engine.collective_rpc_async"
+    wrapper = "answers_in_time"
+    imports = (("vllm_omni_errors.control", "answers_in_time"),)
+    before = """
+        class AsyncOmni:
+            async def collective_rpc(self, method):
+                return await self.engine.collective_rpc_async(method=method)
+    """
+    after = """
+        from vllm_omni_errors.control import answers_in_time
+
+
+        class AsyncOmni:
+            async def collective_rpc(self, method):
+                return await answers_in_time(self.engine.collective_rpc_async)(method=method)
+    """
+
+
+class SleepRestores(_Control, Decorate):
+    """After a failed sleep every later request waited, for ever."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.sleep"
+    decorator = "restores_admission"
+    imports = (("vllm_omni_errors.control", "restores_admission"),)
+    before = """
+        class AsyncOmni:
+            async def sleep(self):
+                self._paused = True
+                await self.stop()
+    """
+    after = """
+        from vllm_omni_errors.control import restores_admission
+
+
+        class AsyncOmni:
+            @restores_admission
+            async def sleep(self):
+                self._paused = True
+                await self.stop()
+    """
+
+
+class _ProfilePropagates(_Control, StopTranslating):
+    """A failure of the profiler was quoted to the client."""
+
+    module = API_SERVER
+    clauses = (("Exception",),)
+    before = """
+        async def profile(engine):
+            try:
+                await engine.profile()
+                return done()
+            except Exception as e:
+                raise HTTPException(500, str(e))
+    """
+    after = """
+        async def profile(engine):
+            await engine.profile()
+            return done()
+    """
+
+
+class StartProfilePropagates(_ProfilePropagates):
+    __doc__ = _ProfilePropagates.__doc__
+    function = "start_profile"
+
+
+class StopProfilePropagates(_ProfilePropagates):
+    __doc__ = _ProfilePropagates.__doc__
+    function = "stop_profile"
+
+
+class _ProfiledStages(_Control, InsertStatements):
+    """A stage that is not there was ignored, and nothing was profiled successfully."""
+
+    module = ENGINE_CLIENT
+    imports = (("vllm_omni_errors.control", "check_stages"),)
+    new = "check_stages(stages, len(self.engine.stage_configs))"
+    before = """
+        class AsyncOmni:
+            async def profile(self, stages):
+                return await self.collective_rpc("profile", stage_ids=stages)
+    """
+    after = """
+        from vllm_omni_errors.control import check_stages
+
+
+        class AsyncOmni:
+            async def profile(self, stages):
+                check_stages(stages, len(self.engine.stage_configs))
+                return await self.collective_rpc("profile", stage_ids=stages)
+    """
+
+
+class StartProfileStages(_ProfiledStages):
+    __doc__ = _ProfiledStages.__doc__
+    function = "AsyncOmni.start_profile"
+
+
+class StopProfileStages(_ProfiledStages):
+    __doc__ = _ProfiledStages.__doc__
+    function = "AsyncOmni.stop_profile"
+
+
+DECIDED: Mapping[str, tuple[str, ...]] = {
+    API_SERVER: ("*_rollout_session", "_rl_rollout_serving", "omni_sleep", "omni_wakeup", "rollout_session_status",
+                 "st*_profile"),
+    ROLLOUT: ("*",),
+    ENGINE_CLIENT: ("AsyncOmni._split_stage_ids_by_type", "AsyncOmni.wake_up"),
+    "entrypoints/openai/models/serving.py": ("*",),
+}  # fmt: skip
 """Functions whose decided sites change."""
 
-CONTROL: tuple[type[Rewrite], ...] = ()
+CONTROL: tuple[type[Rewrite], ...] = (
+    SessionCreationPropagates,
+    StepPropagates,
+    StepsRaise,
+    StepResponseIsSuccess,
+    NoStepErrors,
+    StepSeed,
+    ControlCallTimeout,
+    SleepRestores,
+    StartProfilePropagates,
+    StopProfilePropagates,
+    StartProfileStages,
+    StopProfileStages,
+)

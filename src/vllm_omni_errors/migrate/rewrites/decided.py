@@ -47,6 +47,9 @@ RETYPED = frozenset(
 ) | {"HTTPException"}
 """Types that say nothing about whose fault it is; classes of vLLM-Omni's own are caught by name, and stay."""
 
+CAUGHT_BY_NAME = frozenset({"InvalidInputReferenceError", "_ImagePixelLimitError"})
+"""Names of unprocessable media that code around them catches: such a site keeps its class."""
+
 RESPONSES = frozenset({"create_error_response", "_create_error_response"})
 
 
@@ -56,7 +59,7 @@ def applies(row: Row) -> bool:
         return False
     if row.kind == "response":
         return row.exception in RESPONSES and row.decision != "media"
-    if row.kind != "raise" or row.exception not in RETYPED:
+    if row.kind != "raise" or row.exception not in RETYPED | CAUGHT_BY_NAME:
         return False
     return row.decision != "internal" or row.exception == "HTTPException" or row.text is not None
 
@@ -138,7 +141,9 @@ class DecidedSites(Rewrite):
             arguments = _text(row, made) + parameter + decision.arguments
         if cause is None and caught:
             cause = cst.From(item=cst.Name(caught))
-        return cst.Raise(exc=cst.parse_expression(f"{decision.exception}({arguments})"), cause=cause)
+        keeps = row.exception in CAUGHT_BY_NAME and row.decision == "unprocessable"
+        exception = row.exception if keeps else decision.exception
+        return cst.Raise(exc=cst.parse_expression(f"{exception}({arguments})"), cause=cause)
 
 
 def _text(row: Row, made: cst.BaseExpression | None) -> str:

@@ -56,8 +56,8 @@ class InTry(Rewrite):
 class StopTranslating(InTry):
     """Drop clauses that turn exceptions into responses: the exceptions travel to the boundary.
 
-    A try statement left without clauses is unwrapped if it is short; a long one keeps a clause that re-raises, so that
-    the diff does not re-indent a whole function.
+    A try statement left with neither clauses nor a ``finally`` is unwrapped if it is short; a long one keeps a clause
+    that re-raises, so that the diff does not re-indent a whole function.
     """
 
     keep: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -65,7 +65,7 @@ class StopTranslating(InTry):
 
     def on_try(self, original: cst.Try, updated: cst.Try) -> "cst.Try | cst.FlattenSentinel[cst.BaseStatement]":
         kept = [handler for handler in updated.handlers if caught_types(handler) in self.keep]
-        if kept:
+        if kept or updated.finalbody is not None:
             return updated.with_changes(handlers=kept)
         if len(code(original.body).splitlines()) <= self.LONGEST_UNWRAPPED:
             return unwrapped(updated)
@@ -99,6 +99,18 @@ class WidenClause(InTry):
 
     def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
         types = cst.parse_expression("(" + ", ".join((*self.clause, self.added)) + ")")
+        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
+        return updated.with_changes(handlers=handlers)
+
+
+class CatchInstead(InTry):
+    """One clause of a try statement catches something else; what it does stays."""
+
+    clause: ClassVar[tuple[str, ...]]
+    types: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        types = cst.parse_expression(self.types)
         handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
         return updated.with_changes(handlers=handlers)
 
@@ -168,18 +180,28 @@ class ReplaceKeyword(Rewrite):
 
 
 class RemoveDefinitions(Rewrite):
-    """Top-level classes that the library defines now; the name is imported instead."""
+    """Classes and functions that nothing needs any more, by their qualified names: the library defines them now."""
 
     names: ClassVar[tuple[str, ...]]
 
     def leave_ClassDef(  # type: ignore[override]
         self, original_node: cst.ClassDef, updated_node: cst.ClassDef
     ) -> cst.ClassDef | cst.RemovalSentinel:
-        super().leave_ClassDef(original_node, updated_node)
-        if self._stack or original_node.name.value not in self.names:
-            return updated_node
-        self.found += 1
-        return cst.RemoveFromParent()
+        removed = self._removes()
+        kept = super().leave_ClassDef(original_node, updated_node)
+        return cst.RemoveFromParent() if removed else kept
+
+    def leave_FunctionDef(  # type: ignore[override]
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef | cst.RemovalSentinel:
+        removed = self._removes()
+        kept = super().leave_FunctionDef(original_node, updated_node)
+        return cst.RemoveFromParent() if removed else kept
+
+    def _removes(self) -> bool:
+        removed = self.qualified_name in self.names
+        self.found += removed
+        return removed
 
 
 class InsertStatements(Rewrite):
@@ -296,3 +318,75 @@ class ExportNames(Rewrite):
         self.found += 1
         listed = statements("__all__ = [" + ", ".join(f'"{name}"' for name in self.names) + ",]")
         return updated_node.with_changes(body=[*updated_node.body, *listed])
+
+
+class ReplaceClass(Rewrite):
+    """The whole definition of the class that `function` names."""
+
+    new: ClassVar[str]
+
+    def on_class(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+        self.found += 1
+        made = cst.ensure_type(statements(self.new)[0], cst.ClassDef)
+        return made.with_changes(leading_lines=updated.leading_lines)
+
+
+class Decorate(Rewrite):
+    """A function gets a decorator, outside of those that it has."""
+
+    decorator: ClassVar[str]
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        self.found += 1
+        added = cst.Decorator(decorator=cst.parse_expression(self.decorator))
+        return updated.with_changes(decorators=[added, *updated.decorators])
+
+
+class DropCalls(Rewrite):
+    """Calls of one function inside `function` that are statements of their own go."""
+
+    callee: ClassVar[str]
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        statement = original_node.body[0]
+        call = statement.value if isinstance(statement, cst.Expr) else None
+        if not self.inside() or not isinstance(call, cst.Call) or code(call.func) != self.callee:
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+
+class _InIf(Rewrite):
+    """Base of the rewrites of an if statement, found by its condition."""
+
+    condition: ClassVar[str]
+
+    def leave_If(
+        self, original_node: cst.If, updated_node: cst.If
+    ) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
+        if not self.inside() or original_node.orelse is not None or code(original_node.test) != self.condition:
+            return updated_node
+        self.found += 1
+        return self.on_if(updated_node)
+
+    def on_if(self, updated: cst.If) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
+        """The changed statement."""
+        raise TypeError(f"{type(self).__name__} does not say what to do with its if statement")
+
+
+class DropIf(_InIf):
+    """An if statement goes, with what it does."""
+
+    def on_if(self, updated: cst.If) -> cst.RemovalSentinel:
+        return cst.RemoveFromParent()
+
+
+class ReplaceIfBody(_InIf):
+    """What an if statement does."""
+
+    new: ClassVar[str]
+
+    def on_if(self, updated: cst.If) -> cst.If:
+        return updated.with_changes(body=updated.body.with_changes(body=statements(self.new)))
