@@ -68,6 +68,12 @@ def test_what_is_not_known_as_the_clients_passes(raised: Exception) -> None:
     assert caught.value is raised
 
 
+def test_what_is_read_may_be_one_parameter() -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        reads_request(int, parameter="seed")("x")
+    assert caught.value.parameter == "seed"
+
+
 def test_what_is_read_is_returned() -> None:
     def read(prompt: str, *, limit: int) -> str:
         return f"{prompt} {limit}"
@@ -156,6 +162,7 @@ PERMANENT: list[Callable[[], Exception]] = [
     lambda: foreign("LibsndfileError", "soundfile", RuntimeError),
     lambda: OSError("image file is truncated"),
     lambda: ValueError("The URL must be either a HTTP, data or file URL."),
+    lambda: NotImplementedError("Only base64 data URLs are supported for now."),
     lambda: FileNotFoundError(2, "private"),
     lambda: upstream.VLLMUnprocessableEntityError("Failed to fetch media from URL: Invalid URL", parameter="image_url"),
 ]

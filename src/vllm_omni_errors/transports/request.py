@@ -49,6 +49,7 @@ class CurrentRequest:
         self.scope = scope
         self.error: OmniErrorDetails | None = None
         self.answering = False
+        self.accepted_id: str | None = None
         self._generated: str | None = None
 
     @property
@@ -61,7 +62,7 @@ class CurrentRequest:
     def known_id(self) -> str | None:
         """The id that the request was accepted under, else the one that the client sent, else one made for an error."""
         metadata = self.scope.get("state", {}).get("request_metadata")
-        accepted = public_text.request_id(getattr(metadata, "request_id", None))
+        accepted = public_text.request_id(self.accepted_id or getattr(metadata, "request_id", None))
         return accepted or _sent_id(self.scope) or self._generated
 
     @property
@@ -81,16 +82,22 @@ def current(scope: Scope | None = None) -> CurrentRequest:
     return _current.get() or CurrentRequest({} if scope is None else scope)
 
 
-def handled(exc: BaseException) -> OmniErrorDetails:
+def accepted(request_id: str) -> None:
+    """The request that this task answers goes by this id from now on, for code that does not know the request."""
+    current().accepted_id = request_id
+
+
+def handled(exc: BaseException, transport: metrics.Transport | None = None) -> OmniErrorDetails:
     """The record of an exception that an answer holds instead of being replaced by it: an event of a stream, an item.
 
-    It is logged, and the engine is looked after, as for one that reaches the boundary. Raises ``exc`` if it is
-    cancellation or other control flow.
+    It is logged, and the engine is looked after, as for one that reaches the boundary; it is counted, if it leaves the
+    server on a transport of its own. Raises ``exc`` if it is cancellation or other control flow.
     """
     request = current()
-    if request.boundary is None:
-        return convert.to_details(exc)
-    return request.boundary.handled(exc, request.scope)
+    details = convert.to_details(exc) if request.boundary is None else request.boundary.handled(exc, request.scope)
+    if transport is not None:
+        metrics.count_error(details, transport)
+    return details
 
 
 class RequestIdentity:

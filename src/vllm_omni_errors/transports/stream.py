@@ -35,8 +35,8 @@ async def started(stream: AsyncGenerator[_T, None]) -> "Started[_T]":
 class Started(AsyncIterator[_T], Generic[_T]):
     """A stream whose first item was awaited.
 
-    What it raises later is logged with the request's id, and travels on: the server breaks the connection off, so that
-    no client takes what it has for the whole.
+    What it raises later is logged with the request's id and counted, and travels on: the server breaks the connection
+    off, so that no client takes what it has for the whole.
     """
 
     def __init__(self, first: _T, rest: AsyncGenerator[_T, None]) -> None:
@@ -52,7 +52,7 @@ class Started(AsyncIterator[_T], Generic[_T]):
         except (StopAsyncIteration, *convert.PASSED_THROUGH):
             raise
         except Exception as exc:
-            handled(exc)
+            handled(exc, "raw")
             raise
 
     async def aclose(self) -> None:
