@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes whose own errors are not migrated yet answer as before: the same status from stock and migrated.
 
-`OmniClientError` is no `ValueError` any more, and handlers are others; neither may be felt here. Speech, audio, videos
-and rollout are reached by the scripted server, which has one diffusion stage that gives videos.
+`OmniClientError` is no `ValueError` any more, and handlers are others; neither may be felt here. Videos and rollout are
+reached by the scripted server, which has one diffusion stage that gives videos.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,37 +50,11 @@ FAULTS = [
     "FAULT:deadstage",
 ]
 
-CHANGED: Mapping[tuple[str, str], int] = {
-    ("audio", "FAULT:raise=OmniClientError404@front"): 404,
-    ("audio", "FAULT:raise=OmniClientError503@front"): 500,
-    ("audio", "FAULT:error=404.NotFoundError"): 404,
-    ("audio", "FAULT:error=409"): 409,
-}
-"""The route hands a typed client error to `create_error_response`, which keeps its status now. Stock made it 400.
-
-A client error whose status is no client's is the server's, 500.
-"""
-
-
-def speech(text: str) -> Call:
-    return post("/v1/audio/speech", {"model": "tiny", "input": text, "voice": "default"})
-
-
 ROUTES: Mapping[str, Callable[[str], Call]] = {
-    "speech": speech,
-    "speech batch": lambda text: post("/v1/audio/speech/batch", {"model": "tiny", "items": [{"input": text}]}),
-    "audio": lambda text: post("/v1/audio/generate", {"model": "tiny", "input": text}),
     "videos": lambda text: form("/v1/videos/sync", prompt=text, size="64x64"),
 }
 
 WRONG_REQUESTS: Mapping[str, Call] = {
-    "speech: unknown voice": post("/v1/audio/speech", {"model": "tiny", "input": "x", "voice": "nobody"}),
-    "speech: no input": post("/v1/audio/speech", {}),
-    "speech: unknown format": post("/v1/audio/speech", {"model": "tiny", "input": "x", "response_format": "zip"}),
-    "speech: empty": speech(""),
-    "audio: no input": post("/v1/audio/generate", {"model": "tiny"}),
-    "voices: unknown voice": Call("DELETE", "/v1/audio/voices/ghost"),
-    "voices: no consent": form("/v1/audio/voices", name="x"),
     "videos: no prompt": form("/v1/videos", model="tiny"),
     "videos: unknown model": form("/v1/videos/sync", prompt="x", model="nope"),
     "videos: wrong size": form("/v1/videos/sync", prompt="x", size="axb"),
@@ -131,12 +105,7 @@ def failures(urls: Mapping[str, str], route: str) -> Both:
 
 
 def test_every_failure_on_a_route_that_is_not_migrated(failures: Both, route: str) -> None:
-    expected = statuses(failures["stock"])
-    for fault in FAULTS:
-        if status := CHANGED.get((route, fault)):
-            assert expected[fault] == (400, 400)
-            expected[fault] = (status, status)
-    assert statuses(failures["migrated"]) == expected
+    assert statuses(failures["migrated"]) == statuses(failures["stock"])
 
 
 def test_failures_are_counted_by_their_status(failures: Both) -> None:
