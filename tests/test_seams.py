@@ -224,6 +224,7 @@ PERMANENT: list[Callable[[], Exception]] = [
     lambda: foreign("LibsndfileError", "soundfile", RuntimeError),
     lambda: OSError("image file is truncated"),
     lambda: ValueError("The URL must be either a HTTP, data or file URL."),
+    lambda: NotImplementedError("Only base64 data URLs are supported for now."),
     lambda: FileNotFoundError(2, "private"),
     lambda: upstream.VLLMUnprocessableEntityError("Failed to fetch media from URL: Invalid URL", parameter="image_url"),
 ]

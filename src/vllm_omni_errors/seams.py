@@ -94,7 +94,7 @@ def _permanent_reason(exc: Exception) -> str | None:
     if status is not None:
         permanent = 300 <= status < 500 and status not in _TRANSIENT_STATUSES
         return f"The media cannot be fetched: its server answers {status}." if permanent else None
-    if names & _INVALID_URLS or _has_no_such_port(exc):
+    if names & _INVALID_URLS or _has_no_such_port(exc) or isinstance(exc, NotImplementedError):  # data URL, not base64
         return "The media's URL is not valid."
     if package in _NETWORK_PACKAGES or isinstance(exc, ConnectionError | TimeoutError):
         return None

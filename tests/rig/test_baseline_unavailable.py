@@ -34,6 +34,9 @@ STOCK = {
     "speech": Seen(404, "NotFoundError", None, "four", "4xx"),
     "speech batch": Seen(404, "NotFoundError", None, "four", "4xx"),
     "audio": Seen(404, "NotFoundError", None, "four", "4xx"),
+    "voices": Seen(404, "NotFoundError", None, "four", "4xx"),
+    "voice upload": Seen(404, "NotFoundError", None, "four", "4xx"),
+    "voice deletion": Seen(404, "NotFoundError", None, "four", "4xx"),
 }
 
 

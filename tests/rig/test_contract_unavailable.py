@@ -8,7 +8,7 @@ import pytest
 import unavailable
 from cases import now
 from contract import client_error, verify, verify_client
-from support import seen, send
+from support import send
 
 from vllm_omni_rig.server import Server
 
@@ -22,16 +22,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("route", ["chat", "chat stream", "chat batch"])
+@pytest.mark.parametrize("route", unavailable.CALLS)
 def test_a_route_without_a_handler(server: Server, route: str) -> None:
     call = unavailable.CALLS[route]
     answer = send(server.url, call)
     verify(answer, UNAVAILABLE, permanent=True)
     assert answer.counted == ("5xx",)
     verify_client(client_error(server.url, call, retries=2), UNAVAILABLE)
-
-
-@pytest.mark.parametrize("route", ["speech", "speech batch", "audio"])
-def test_a_route_that_is_not_migrated_still_says_404(server: Server, route: str) -> None:
-    answer = send(server.url, unavailable.CALLS[route])
-    assert (seen(answer).status, answer.counted) == (404, ("4xx",))

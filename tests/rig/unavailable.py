@@ -4,10 +4,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
-from calls import batch, chat
-from support import Call, post
+from calls import batch, chat, delete, form
+from support import Call, get, post
 
 from vllm_omni_rig import server as rig
 from vllm_omni_rig.server import Server, start
@@ -21,12 +22,21 @@ CALLS: Mapping[str, Call] = {
     "speech": post("/v1/audio/speech", {"model": "tiny", "input": "hi", "voice": "x"}),
     "speech batch": post("/v1/audio/speech/batch", {"model": "tiny", "items": [{"input": "hi"}]}),
     "audio": post("/v1/audio/generate", {"model": "tiny", "input": "hi"}),
+    "voices": get("/v1/audio/voices"),
+    "voice upload": form("/v1/audio/voices", name="x", consent="y", speaker_embedding="[1.0]"),
+    "voice deletion": delete("/v1/audio/voices/x"),
 }
 
 
 @contextmanager
-def running(tree: Path | None, log: Path, script: Path = SCRIPT, kind: str = "multi") -> Iterator[Server]:
-    """The server while the block runs; ``script`` starts it, as a server of that kind."""
+def running(
+    tree: Path | None,
+    log: Path,
+    script: Path = SCRIPT,
+    kind: str = "multi",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Server]:
+    """The server of that script, instead of the rig's own scripted one of that kind, while the block runs."""
     command = rig._command
 
     def with_script(*arguments: object) -> list[str]:
@@ -36,6 +46,6 @@ def running(tree: Path | None, log: Path, script: Path = SCRIPT, kind: str = "mu
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rig, "_command", with_script)
-        server = start(scripted=kind, tree=tree, log=log)
+        server = start(scripted=kind, tree=tree, log=log, environment=environment)
     with server:
         yield server

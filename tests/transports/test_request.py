@@ -47,6 +47,21 @@ def test_a_successful_answer_has_the_id_that_the_request_was_accepted_under(site
     assert site.client.get("/accepted", headers={"X-Request-Id": "abc"}).headers["x-request-id"] == "chatcmpl-abc"
 
 
+def test_code_that_does_not_know_the_request_accepts_it(site: Site) -> None:
+    def refuse() -> BaseException:
+        request.accepted("speech-1")
+        return RuntimeError()
+
+    site.failure = refuse
+    answer = site.client.get("/raise", headers={"X-Request-Id": "abc"})
+    assert answer.headers["x-request-id"] == answer.json()["error"]["request_id"] == "speech-1"
+
+
+def test_accepting_outside_of_a_request_does_nothing() -> None:
+    request.accepted("speech-1")
+    assert request.current().known_id is None
+
+
 def test_a_successful_answer_without_an_id_gets_none(site: Site) -> None:
     assert "x-request-id" not in site.client.get("/echo").headers
 

@@ -122,7 +122,10 @@ class DecidedSites(Rewrite):
         return self._raised(row, original_node.exc, updated_node.cause)
 
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        """An error response, alone or as the last of a returned tuple, is raised."""
         call = original_node.value
+        if isinstance(call, cst.Tuple):
+            call = call.elements[-1].value
         row = self._row("response", call) if isinstance(call, cst.Call) else None
         return updated_node if row is None else self._raised(row, call, None)
 

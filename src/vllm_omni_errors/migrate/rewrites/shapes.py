@@ -91,6 +91,43 @@ class AddFirstClause(InTry):
         return updated.with_changes(handlers=[*_handlers(self.new), *updated.handlers])
 
 
+class ReplaceClause(InTry):
+    """One clause of a try statement gives way to a clause of ours; the others stay."""
+
+    clause: ClassVar[tuple[str, ...]]
+    new: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        handlers = [_handlers(self.new)[0] if caught_types(h) == self.clause else h for h in updated.handlers]
+        return updated.with_changes(handlers=handlers)
+
+
+class NarrowClause(InTry):
+    """A clause catches only what it means to: `types` instead of `clause`."""
+
+    clause: ClassVar[tuple[str, ...]]
+    types: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        types = cst.parse_expression(self.types)
+        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
+        return updated.with_changes(handlers=handlers)
+
+
+class RaiseAgain(InTry):
+    """A clause that ended in a returned answer raises again what it caught."""
+
+    clause: ClassVar[tuple[str, ...]]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        def raising(handler: cst.ExceptHandler) -> cst.ExceptHandler:
+            body = [*handler.body.body[:-1], *statements("raise")]
+            return handler.with_changes(body=handler.body.with_changes(body=body))
+
+        handlers = [raising(h) if caught_types(h) == self.clause else h for h in updated.handlers]
+        return updated.with_changes(handlers=handlers)
+
+
 class WidenClause(InTry):
     """A clause catches one more type, for code that relied on a parent that this type no longer has."""
 
@@ -130,10 +167,128 @@ class ReplaceBody(Rewrite):
         return updated.with_changes(body=updated.body.with_changes(body=[*docstring, *statements(self.body)]))
 
 
+class TryAround(Rewrite):
+    """The assignment to a name is tried, with clauses of ours."""
+
+    assignment: ClassVar[str]
+    new: ClassVar[str]
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> "cst.SimpleStatementLine | cst.Try":
+        if not self.inside() or self.assignment not in _assigned(original_node):
+            return updated_node
+        self.found += 1
+        return cst.Try(body=cst.IndentedBlock([updated_node]), handlers=_handlers(self.new))
+
+
+class ReplaceBranch(Rewrite):
+    """The body of ``if test:`` gives way to statements of ours; the branch goes altogether if there are none."""
+
+    test: ClassVar[str]
+    new: ClassVar[str] = ""
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:
+        if not self.inside() or code(original_node.test) != self.test:
+            return updated_node
+        self.found += 1
+        if not self.new:
+            return cst.RemoveFromParent()
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=statements(self.new)))
+
+
+class RaiseReturnedCall(Rewrite):
+    """``return callee(text)`` raises an exception with that text; `arguments` follow it."""
+
+    callee: ClassVar[str]
+    exception: ClassVar[str]
+    arguments: ClassVar[str] = ""
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        call = updated_node.value
+        if not self.inside() or not isinstance(call, cst.Call) or code(call.func) != self.callee:
+            return updated_node
+        self.found += 1
+        return cst.Raise(exc=cst.parse_expression(f"{self.exception}({code(call.args[0].value)}{self.arguments})"))
+
+
+class RaiseReturnedText(Rewrite):
+    """A returned f-string that shows the values `shown`, in their order, gives way to a statement of ours."""
+
+    shown: ClassVar[tuple[str, ...]]
+    new: ClassVar[str]
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
+        if not self.inside() or not isinstance(original_node.value, cst.FormattedString | cst.ConcatenatedString):
+            return updated_node
+        values = matchers.findall(original_node.value, matchers.FormattedStringExpression())
+        if tuple(code(value.expression) for value in values) != self.shown:  # type: ignore[attr-defined]
+            return updated_node
+        self.found += 1
+        return cst.ensure_type(cst.ensure_type(statements(self.new)[0], cst.SimpleStatementLine).body[0], cst.Raise)
+
+
+class RemoveFunction(Rewrite):
+    """A function that nothing calls any more."""
+
+    def leave_FunctionDef(  # type: ignore[override]
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef | cst.RemovalSentinel:
+        found = self.qualified_name == self.function
+        super().leave_FunctionDef(original_node, updated_node)
+        if not found:
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+
+class WrapFirstArgument(Rewrite):
+    """The first argument of every call of one function inside `function` is wrapped: ``f(x)`` is ``f(wrapper(x))``."""
+
+    callee: ClassVar[str]
+    wrapper: ClassVar[str]
+    arguments: ClassVar[str] = ""
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not self.inside() or code(original_node.func) != self.callee:
+            return updated_node
+        self.found += 1
+        first, *others = updated_node.args
+        wrapped = first.with_changes(value=cst.parse_expression(f"{self.wrapper}({code(first.value)})"))
+        return updated_node.with_changes(args=[wrapped, *others])
+
+
+class ReplaceAnnotation(Rewrite):
+    """The declared type of one field of the class that `function` names."""
+
+    field: ClassVar[str]
+    annotation: ClassVar[str]
+
+    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.AnnAssign:
+        if not self.inside() or code(original_node.target) != self.field:
+            return updated_node
+        self.found += 1
+        return updated_node.with_changes(annotation=cst.Annotation(cst.parse_expression(self.annotation)))
+
+
+class ReplaceBase(Rewrite):
+    """The parent of one top-level class."""
+
+    name: ClassVar[str]
+    base: ClassVar[str]
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        super().leave_ClassDef(original_node, updated_node)
+        if self._stack or original_node.name.value != self.name:
+            return updated_node
+        self.found += 1
+        return updated_node.with_changes(bases=[cst.Arg(cst.parse_expression(self.base))])
+
+
 class WrapCallee(Rewrite):
     """Every call of one function inside `function` goes through a wrapper: ``f(x)`` becomes ``wrapper(f)(x)``.
 
-    `arguments` are the wrapper's, after the function, with a comma before them.
+    `arguments` follow the function in the call of the wrapper.
     """
 
     callee: ClassVar[str]
@@ -205,14 +360,15 @@ class RemoveDefinitions(Rewrite):
 
 
 class InsertStatements(Rewrite):
-    """Statements of ours after or before each assignment to a name, or after each call as a statement of its own.
+    """Statements of ours after or before each assignment to a name or statement with a call.
 
-    Without either they stand at the function's start.
+    Without any of these they stand at the function's start.
     """
 
     after_assignment: ClassVar[str | None] = None
     after_call: ClassVar[str | None] = None
     before_assignment: ClassVar[str | None] = None
+    before_call: ClassVar[str | None] = None
     new: ClassVar[str]
 
     def leave_SimpleStatementLine(
@@ -223,13 +379,13 @@ class InsertStatements(Rewrite):
         if self.after_assignment in _assigned(original_node) or self.after_call in _called(original_node):
             self.found += 1
             return cst.FlattenSentinel([updated_node, *statements(self.new)])
-        if self.before_assignment in _assigned(original_node):
+        if self.before_assignment in _assigned(original_node) or self.before_call in _called(original_node):
             self.found += 1
             return cst.FlattenSentinel([*statements(self.new), updated_node])
         return updated_node
 
     def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
-        if self.after_assignment or self.after_call or self.before_assignment:
+        if self.after_assignment or self.after_call or self.before_assignment or self.before_call:
             return updated
         self.found += 1
         body = list(updated.body.body)

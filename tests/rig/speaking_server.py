@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python speaking_server.py KIND [arguments]``: the rig's scripted server, whose second stage gives speech.
+
+``PART`` in a text makes it give one part of the speech first, and then do what the text asks for. ``SILENT`` makes it
+give an output without speech.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from vllm_omni.outputs import OmniRequestOutput
+
+from vllm_omni_rig.scripted import __main__ as scripted
+from vllm_omni_rig.scripted.engine import ScriptedEngine, Stage
+
+RATE = 24_000
+PARTS = 2
+PART_S = 0.05
+
+
+class SpeakingEngine(ScriptedEngine):
+    """Half a sine in each part."""
+
+    async def _answer(self, request_id: str, script: str, stage_id: int) -> None:
+        self._silent = "SILENT" in script
+        if "PART" in script:
+            self._give(self._speech(request_id, finished=False), stage_id)
+        await super()._answer(request_id, script, stage_id)
+
+    def _output(self, request_id: str, stage_id: int, images: Any) -> OmniRequestOutput:
+        return self._speech(request_id, finished=True)
+
+    def _speech(self, request_id: str, *, finished: bool) -> OmniRequestOutput:
+        wave = torch.sin(torch.arange(int(RATE * PART_S)) / 20)
+        output = OmniRequestOutput(request_id=request_id, final_output_type="audio", finished=finished)
+        output._multimodal_output = {} if self._silent else {"audio": wave, "sr": RATE}
+        return output
+
+
+def speaking(model: str) -> SpeakingEngine:
+    stages = [Stage(0, "llm", "text", is_comprehension=True), Stage(1, "diffusion", "audio")]
+    return SpeakingEngine(stages, *scripted._input_processor(model))
+
+
+if __name__ == "__main__":
+    scripted.ENGINES = {sys.argv[1]: speaking}
+    scripted.run(sys.argv[1], sys.argv[2:])
