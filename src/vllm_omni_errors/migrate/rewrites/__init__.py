@@ -10,6 +10,7 @@ from vllm_omni_errors.migrate.rewrite import Phase, Rewrite
 from vllm_omni_errors.migrate.rewrites import control, offline, requests, sockets, speech, stages, streams, videos
 from vllm_omni_errors.migrate.rewrites.bridge import BRIDGE
 from vllm_omni_errors.migrate.rewrites.decided import decided_sites
+from vllm_omni_errors.migrate.rewrites.reviewed import ReviewedRoutes
 
 VERSION = "0.30.0"
 _AREAS: Mapping[Phase, tuple[Mapping[str, tuple[str, ...]], ...]] = {
@@ -31,6 +32,7 @@ def _decided(phase: Phase) -> tuple[type[Rewrite], ...]:
 ALL: tuple[type[Rewrite], ...] = (
     *BRIDGE,
     *_decided("requests"),
+    ReviewedRoutes,
     *requests.REQUESTS,
     *speech.SPEECH,
     *videos.VIDEOS,

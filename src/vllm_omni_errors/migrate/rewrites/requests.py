@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.shapes import (
-    AddArgument,
     AddFirstClause,
     DropErrorChecks,
     InsertStatements,
@@ -31,6 +30,8 @@ _LORA = "lora must have a name and a path; its int_id is an integer, and its sca
 _SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
 
 REVIEWED = ("create_batch_chat_completion", "create_chat_completion", "edit_images", "generate_images")
+"""Routes whose own errors are all typed."""
+
 _ENGINE = ("EngineGenerateError", "EngineDeadError")
 _IMAGE_CLAUSES = (_ENGINE, ("HTTPException",), ("OmniClientError",), ("ValueError",), ("Exception",))
 
@@ -733,23 +734,6 @@ class DiffusionChatNeedsMessages(_Requests, InsertStatements):
     """
 
 
-# ---- raw exceptions of reviewed routes ------------------------------------------------------------------------------
-
-
-class ReviewedRoutes(_Requests, AddArgument):
-    """On routes whose own errors are all typed, a raw exception is an unknown failure of the server, 500."""
-
-    module = "entrypoints/serve/utils/errors.py"
-    function = "_register_omni_exception_handlers"
-    callee = "install"
-    argument = "reviewed=" + repr(REVIEWED).replace("'", '"')
-    before = """
-        def register(app):
-            install(app)
-    """
-    after = before.replace("install(app)", f"install(app, {argument})")
-
-
 # ---- failures of one request in a stage -----------------------------------------------------------------------------
 
 
@@ -1129,7 +1113,6 @@ DECIDED: Mapping[str, tuple[str, ...]] = {
 """Functions whose decided sites change: what the routes that are migrated call."""
 
 REQUESTS: tuple[type[Rewrite], ...] = (
-    ReviewedRoutes,
     StageMessageNamesStage,
     StageOutputNamesStage,
     ChatRoutePropagates,
