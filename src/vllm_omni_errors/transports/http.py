@@ -36,7 +36,6 @@ logger = logging.getLogger("vllm_omni_errors")
 
 MAX_LAYERS = 100
 MAX_LOGGED_PATH_CHARACTERS = 200
-_STATE = "vllm_omni_errors"
 _ALWAYS_HANDLED: tuple[type[Exception], ...] = (
     HTTPException,
     RequestValidationError,
@@ -99,7 +98,7 @@ def _install_into(app: Starlette, boundary: Any) -> None:
     for layer in layers:
         if isinstance(layer, ServerErrorMiddleware):
             layer.handler = boundary.outside
-    setattr(app.state, _STATE, boundary)
+    setattr(app.state, request.STATE, boundary)
 
 
 def _layers(app: ASGIApp | None) -> Iterator[Any]:
@@ -157,7 +156,14 @@ class Boundary:
         return self._answer(connection, exc)
 
     async def outside(self, connection: HTTPConnection, exc: Exception) -> Response:
-        """The handler for what a middleware outside of the boundary raises; it must answer."""
+        """The handler for what a middleware outside of the boundary raises; it must answer.
+
+        What breaks off an answer that has begun comes here too, as a `RuntimeError` of Starlette's: it is logged
+        already, if the stream said what it was (`stream.Started`).
+        """
+        current = request.current(connection.scope)
+        if current.answering and current.error is not None:
+            return error_response(current.error)
         return await self(connection, exc) or Response(status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
@@ -179,14 +185,14 @@ class Boundary:
         if isinstance(exc, HTTPException) and exc.status_code < HTTPStatus.BAD_REQUEST:
             content = None if exc.status_code in _BODILESS else exc.detail
             return PlainTextResponse(content, exc.status_code, exc.headers)
-        details = self._handled(connection, exc)
+        details = self.handled(exc, connection.scope)
         answer = error_response(details, exc.headers if isinstance(exc, HTTPException) else None)
         if isinstance(exc, exceptions.OmniServiceUnavailableError) and exc.permanent:
             answer.headers[envelope.RETRY_HEADER] = envelope.NEVER
         return answer
 
     async def _finish(self, socket: WebSocket, exc: Exception) -> None:
-        details = self._handled(socket, exc)
+        details = self.handled(exc, socket.scope)
         code = catalogue.close_code(details.category, details.status_code)
         reason = envelope.close_reason(details)
         try:
@@ -204,9 +210,10 @@ class Boundary:
         except (RuntimeError, WebSocketDisconnect):
             logger.info("%s: the client is gone", _where(socket.scope))
 
-    def _handled(self, connection: HTTPConnection, exc: Exception) -> OmniErrorDetails:
-        details = self.details(exc, connection.scope)
-        _log(details, exc, connection.scope)
+    def handled(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
+        """The record of an exception, logged; an engine that it is about is looked after."""
+        details = self.details(exc, scope)
+        _log(details, exc, scope)
         if details.fatal or isinstance(exc, upstream.EngineDeadError | upstream.EngineGenerateError):
             self._look_after_engine(details)
         return details
@@ -272,12 +279,12 @@ def render(message: object, err_type: object, status_code: object, param: object
     Serving classes call it with an exception, or with a text, type, status and parameter of their own.
     """
     current = request.current()
-    boundary = getattr(getattr(current.scope.get("app"), "state", None), _STATE, None)
+    boundary = current.boundary
     exc = message if isinstance(message, BaseException) else None
     if exc is None:
         request_id = current.error_id if boundary is not None else None
         details = replace(convert.worded(message, err_type, status_code, param), request_id=request_id)
-    elif isinstance(boundary, Boundary):
+    elif boundary is not None:
         details = boundary.details(exc, current.scope)
     else:
         details = convert.to_details(exc, raw=True)

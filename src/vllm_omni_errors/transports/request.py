@@ -11,26 +11,51 @@ It also sees what the client sees, so it counts: every answer from 400 on, and e
 import asyncio
 import uuid
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vllm_omni_errors import catalogue, metrics, public_text
+from vllm_omni_errors import catalogue, convert, metrics, public_text
 from vllm_omni_errors.details import OmniErrorDetails
 
 from .envelope import REQUEST_ID_HEADER, headers
 
+STATE = "vllm_omni_errors"
+"""Where an installed application keeps its boundary, in its state."""
+
 _HEADER = REQUEST_ID_HEADER.encode()
 
 
+class Boundary(Protocol):
+    """The one handler of an application (``http.Boundary``)."""
+
+    def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
+        """The record of an exception, with the request's id."""
+        ...
+
+    def handled(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
+        """The same, logged, and the engine looked after."""
+        ...
+
+
 class CurrentRequest:
-    """One request, by its ASGI scope; ``error`` is the record that was rendered last, and may be the answer."""
+    """One request, by its ASGI scope; ``error`` is the record that was rendered last, and may be the answer.
+
+    ``answering`` says that the head of the answer is sent.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.error: OmniErrorDetails | None = None
+        self.answering = False
         self._generated: str | None = None
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """That of the application which answers; None outside of an installed one."""
+        found: Boundary | None = getattr(getattr(self.scope.get("app"), "state", None), STATE, None)
+        return found
 
     @property
     def known_id(self) -> str | None:
@@ -56,6 +81,18 @@ def current(scope: Scope | None = None) -> CurrentRequest:
     return _current.get() or CurrentRequest({} if scope is None else scope)
 
 
+def handled(exc: BaseException) -> OmniErrorDetails:
+    """The record of an exception that an answer holds instead of being replaced by it: an event of a stream, an item.
+
+    It is logged, and the engine is looked after, as for one that reaches the boundary. Raises ``exc`` if it is
+    cancellation or other control flow.
+    """
+    request = current()
+    if request.boundary is None:
+        return convert.to_details(exc)
+    return request.boundary.handled(exc, request.scope)
+
+
 class RequestIdentity:
     """Cleans an inbound ``X-Request-Id`` before anything reads it, and puts the id on every response that lacks it."""
 
@@ -73,6 +110,7 @@ class RequestIdentity:
         async def send_identified(message: Message) -> None:
             if message["type"] in _HEADS:
                 _identify(message, request)
+                request.answering = True
             await send(message)
 
         token = _current.set(request)
