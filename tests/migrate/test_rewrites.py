@@ -16,6 +16,7 @@ from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, sh
 from vllm_omni_errors.migrate.rewrites import ALL
 from vllm_omni_errors.migrate.rewrites.decided import DECISIONS, DecidedSites, applies, decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
+    AddMethods,
     ExportNames,
     InTry,
     ReplaceBody,
@@ -68,6 +69,8 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     cst.parse_module(source).visit(first)
     changed: dict[str, object] = {"module": "example.py", "hits": 1}
     changed["function"] = first.name if rewrite.function is not None else None
+    if issubclass(rewrite, AddMethods) and first.name is not None:
+        changed["function"] = first.name.rpartition(".")[0]
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
     if issubclass(rewrite, ReplaceBody):
