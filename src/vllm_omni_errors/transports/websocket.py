@@ -95,4 +95,3 @@ async def receive_text(socket: WebSocket, *, lock: Lock | None = None) -> str:
 def set_framing(socket: WebSocket, pack: Callable[[Any], bytes]) -> None:
     """Send every error of this session as bytes that ``pack`` makes of the event."""
     socket.scope[request.PACK] = pack
-

@@ -327,15 +327,26 @@ class ReplaceCall(Rewrite):
 
 
 class CatchInstead(InTry):
-    """One clause of a try statement catches other types."""
+    """One clause of a try statement catches other types; a name that it does not use any more goes."""
 
     clause: ClassVar[tuple[str, ...]]
     types: ClassVar[str]
 
     def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
         types = cst.parse_expression(self.types)
-        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
+        handlers = [
+            handler.with_changes(type=types, name=handler.name if _uses_its_name(handler) else None)
+            if caught_types(handler) == self.clause
+            else handler
+            for handler in updated.handlers
+        ]
         return updated.with_changes(handlers=handlers)
+
+
+def _uses_its_name(handler: cst.ExceptHandler) -> bool:
+    return handler.name is not None and bool(
+        matchers.findall(handler.body, matchers.Name(value=code(handler.name.name)))
+    )
 
 
 class ReplaceClause(InTry):

@@ -17,9 +17,11 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     RefuseSession,
     ReplaceCall,
     ReplaceClause,
+    ReplaceClauses,
     SendExceptions,
     StopTranslating,
     TellInstead,
+    caught_types,
 )
 
 API_SERVER = "entrypoints/openai/api_server.py"
@@ -32,6 +34,12 @@ VIDEO_SESSION = "OmniStreamingVideoOutputHandler.handle_session"
 VIDEO_START = "OmniStreamingVideoOutputHandler._receive_start"
 VIDEO_CONTROL = "OmniStreamingVideoOutputHandler._control_loop"
 VIDEO_INTERACTION = "OmniStreamingVideoOutputHandler._handle_interaction"
+VIDEO_CHAT = "entrypoints/openai/video_stream_base.py"
+VIDEO_CHAT_HANDLER = "OmniStreamingVideoHandler"
+VIDEO_CHAT_SESSION = f"{VIDEO_CHAT_HANDLER}.handle_session"
+VIDEO_CHAT_READER = f"{VIDEO_CHAT_SESSION}._reader"
+VIDEO_CHAT_CONFIG = f"{VIDEO_CHAT_HANDLER}._receive_config"
+VIDEO_CHAT_TURN = f"{VIDEO_CHAT_HANDLER}._process_query_engine"
 ROBOT = "entrypoints/openpi/connection.py"
 ROBOT_SESSION = "RobotRealtimeConnection.handle_connection"
 REALTIME = "entrypoints/openai/realtime_connection.py"
@@ -566,6 +574,30 @@ class VideoStall(_Transports):
         return updated_node.with_changes(body=updated_node.body.with_changes(body=raised))
 
 
+class VideoRequestId(_Transports, InsertStatements):
+    """Errors of a session name the request that `video.start` announced."""
+
+    module = VIDEO
+    function = VIDEO_SESSION
+    before_assignment = "progress"
+    imports = (("vllm.entrypoints.generate.base.protocol", "RequestResponseMetadata"),)
+    new = "websocket.state.request_metadata = RequestResponseMetadata(request_id=request_id)"
+    before = """
+        async def serve(self, websocket):
+            request_id = new_id()
+            progress = Progress()
+    """
+    after = """
+        from vllm.entrypoints.generate.base.protocol import RequestResponseMetadata
+
+
+        async def serve(self, websocket):
+            request_id = new_id()
+            websocket.state.request_metadata = RequestResponseMetadata(request_id=request_id)
+            progress = Progress()
+    """
+
+
 class VideoControlIsWatched(_Transports, ReplaceCall):
     """The control loop is a task that nobody awaits: what it raised was lost."""
 
@@ -769,6 +801,385 @@ class VideoSendsExceptions(_Transports, SendExceptions):
             beside = {"code": code, "request_id": request_id, "event_id": event_id}
             known = {name: value for name, value in beside.items() if value is not None}
             await send_error(websocket, error, lock=send_lock, answers=event_id, **known)
+    """
+
+
+# ---- /v1/video/chat/stream ------------------------------------------------------------------------------------------
+
+
+class VideoChatConfigGoesOn(_FirstMessageGoesOn):
+    __doc__ = _FirstMessageGoesOn.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_SESSION
+    assigned = "config"
+    before = _FirstMessageGoesOn.before.replace("start", "config")
+    after = _FirstMessageGoesOn.after.replace("start", "config")
+
+
+class VideoChatConfigOnlyText(_OnlyText):
+    __doc__ = _OnlyText.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_CONFIG
+
+
+class VideoChatConfigAnyText(_AnyText):
+    __doc__ = _AnyText.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_CONFIG
+
+
+class VideoChatConfigDeadline(_Deadline):
+    __doc__ = _Deadline.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_CONFIG
+
+
+class VideoChatConfigFields(_NameFields):
+    __doc__ = _NameFields.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_CONFIG
+
+
+class VideoChatOnlyText(_OnlyText):
+    __doc__ = _OnlyText.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_READER
+
+
+class VideoChatAnyText(_AnyText):
+    __doc__ = _AnyText.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_READER
+
+
+class VideoChatTextFields(_Transports, InsertStatements):
+    """A field of a wrong type is the client's mistake; far from here it was a failure that ended the session."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_READER
+    before_assignment = "msg_type"
+    imports = (("vllm.exceptions", "VLLMValidationError"),)
+    new = """
+        wrong = [name for name in ("data", "text", "audio_data") if not isinstance(msg.get(name), str | None)]
+        if wrong:
+            error = VLLMValidationError(f"{wrong[0]} must be a string.", parameter=wrong[0])
+            await self._send_error(websocket, error)
+            continue
+    """
+    before = """
+        async def read(self, websocket):
+            while True:
+                msg = await receive()
+                msg_type = msg["type"]
+    """
+    after = """
+        from vllm.exceptions import VLLMValidationError
+
+
+        async def read(self, websocket):
+            while True:
+                msg = await receive()
+                wrong = [name for name in ("data", "text", "audio_data") if not isinstance(msg.get(name), str | None)]
+                if wrong:
+                    error = VLLMValidationError(f"{wrong[0]} must be a string.", parameter=wrong[0])
+                    await self._send_error(websocket, error)
+                    continue
+                msg_type = msg["type"]
+    """
+
+
+class VideoChatIdle(_Transports):
+    """The reader is a task: its deadline ends the session, and the processing loop is told as before."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_READER
+    imports = ((_LIBRARY, "end_session"),)
+    before = """
+        async def read(self, websocket):
+            try:
+                await receive()
+            except asyncio.TimeoutError:
+                await self._send_error(websocket, Late("too late"))
+                return
+    """
+    after = """
+        from vllm_omni_errors.transports.websocket import end_session
+
+
+        async def read(self, websocket):
+            try:
+                await receive()
+            except asyncio.TimeoutError:
+                await end_session(websocket, Late("too late"))
+                return
+    """
+
+    def leave_ExceptHandler(
+        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
+    ) -> cst.ExceptHandler:
+        if not self.inside() or caught_types(original_node) != _TIMEOUT[0]:
+            return updated_node
+        self.found += 1
+        first, *others = updated_node.body.body
+        ended = statements(code(first).strip().replace("self._send_error(", "end_session(", 1))
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=[*ended, *others]))
+
+
+class VideoChatReaderFails(_Transports, ReplaceClause):
+    """The reader is a task whose failure was dropped: it ends the session now."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_READER
+    clauses = _SESSION
+    clause = ("Exception",)
+    imports = ((_LIBRARY, "end_session"),)
+    new = """
+        except Exception as e:
+            await end_session(websocket, e)
+            await msg_queue.put(None)
+    """
+    before = """
+        async def read(self, websocket):
+            try:
+                await receive()
+            except WebSocketDisconnect:
+                await msg_queue.put(None)
+            except Exception:
+                await msg_queue.put(None)
+                raise
+    """
+    after = """
+        from vllm_omni_errors.transports.websocket import end_session
+
+
+        async def read(self, websocket):
+            try:
+                await receive()
+            except WebSocketDisconnect:
+                await msg_queue.put(None)
+            except Exception as e:
+                await end_session(websocket, e)
+                await msg_queue.put(None)
+    """
+
+
+class VideoChatTurnIsWatched(_Transports, ReplaceClauses):
+    """A turn is a task whose failure was dropped: the client's mistake is answered, any other ends the session."""
+
+    module = VIDEO_CHAT
+    function = f"{VIDEO_CHAT_SESSION}._start_query_turn._run_query"
+    clauses = ()
+    imports = ((_LIBRARY, "report_error"),)
+    new = """
+        except Exception as e:
+            await report_error(websocket, e)
+    """
+    before = """
+        async def turn(self, websocket):
+            try:
+                await run()
+            finally:
+                forget()
+    """
+    after = """
+        from vllm_omni_errors.transports.websocket import report_error
+
+
+        async def turn(self, websocket):
+            try:
+                await run()
+            except Exception as e:
+                await report_error(websocket, e)
+            finally:
+                forget()
+    """
+
+
+class _UnreadableAudio(_Transports, ReplaceClause):
+    """Audio that is no base64 was dropped without a word; the client is told."""
+
+    module = VIDEO_CHAT
+    function = f"{VIDEO_CHAT_SESSION}._processor"
+    clauses = (("Exception",),)
+    clause = clauses[0]
+    imports = (("vllm.exceptions", "VLLMUnprocessableEntityError"),)
+    before = """
+        async def process(self, websocket):
+            while True:
+                try:
+                    pcm_bytes = decode()
+                except Exception:
+                    continue
+    """
+
+
+class VideoChatAudio(_UnreadableAudio):
+    __doc__ = _UnreadableAudio.__doc__
+    about = "pcm_bytes"
+    new = """
+        except ValueError:
+            error = VLLMUnprocessableEntityError("data is not base64.", parameter="data")
+            await self._send_error(websocket, error)
+            continue
+    """
+    after = """
+        from vllm.exceptions import VLLMUnprocessableEntityError
+
+
+        async def process(self, websocket):
+            while True:
+                try:
+                    pcm_bytes = decode()
+                except ValueError:
+                    error = VLLMUnprocessableEntityError("data is not base64.", parameter="data")
+                    await self._send_error(websocket, error)
+                    continue
+    """
+
+
+class VideoChatQueryAudio(_UnreadableAudio):
+    __doc__ = _UnreadableAudio.__doc__
+    about = "decoded"
+    new = """
+        except ValueError:
+            error = VLLMUnprocessableEntityError("audio_data is not base64.", parameter="audio_data")
+            await self._send_error(websocket, error)
+            continue
+    """
+    before = _UnreadableAudio.before.replace("pcm_bytes", "decoded")
+    after = """
+        from vllm.exceptions import VLLMUnprocessableEntityError
+
+
+        async def process(self, websocket):
+            while True:
+                try:
+                    decoded = decode()
+                except ValueError:
+                    error = VLLMUnprocessableEntityError("audio_data is not base64.", parameter="audio_data")
+                    await self._send_error(websocket, error)
+                    continue
+    """
+
+
+class VideoChatSessionEnds(_EndsAtBoundary):
+    __doc__ = _EndsAtBoundary.__doc__
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_SESSION
+    about = "self._receive_config"
+    before = _EndsAtBoundary.before.replace("listen", "self._receive_config")
+    after = _EndsAtBoundary.after.replace("listen", "self._receive_config")
+
+
+class VideoChatRequest(_Transports, CatchInstead):
+    """Only what the session's fields make of a chat request is the client's."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_TURN
+    clauses = (("Exception",),)
+    about = "ChatCompletionRequest"
+    clause = clauses[0]
+    types = "(TypeError, ValueError, VLLMClientError)"
+    imports = (("vllm.exceptions", "VLLMClientError"),)
+    before = """
+        async def turn(self, websocket):
+            try:
+                request = ChatCompletionRequest()
+            except Exception:
+                return
+    """
+    after = """
+        from vllm.exceptions import VLLMClientError
+
+
+        async def turn(self, websocket):
+            try:
+                request = ChatCompletionRequest()
+            except (TypeError, ValueError, VLLMClientError):
+                return
+    """
+
+
+class VideoChatPreprocessing(_Transports, ReplaceClauses):
+    """What reads the request is the client's, anything else of preprocessing the server's; the turn's task tells it."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_TURN
+    clauses = (("Exception",),)
+    about = "self._preprocess_to_engine_prompt"
+    imports = (("jinja2", "TemplateError"), ("vllm_omni_errors.seams", "request_error"))
+    new = "except (ValueError, TypeError, OverflowError, TemplateError) as e:\n    raise request_error(e) from e"
+    before = """
+        async def turn(self, websocket):
+            try:
+                prompt = await self._preprocess_to_engine_prompt()
+            except Exception as e:
+                return
+    """
+    after = """
+        from jinja2 import TemplateError
+        from vllm_omni_errors.seams import request_error
+
+
+        async def turn(self, websocket):
+            try:
+                prompt = await self._preprocess_to_engine_prompt()
+            except (ValueError, TypeError, OverflowError, TemplateError) as e:
+                raise request_error(e) from e
+    """
+
+
+class VideoChatTurnFails(_Transports, StopTranslating):
+    """A turn that fails, or audio of it that cannot be encoded, ends in its error, not in a finished response."""
+
+    module = VIDEO_CHAT
+    function = VIDEO_CHAT_TURN
+    hits = 2
+    clauses = (("Exception",),)
+    about = "self._encode_tail"
+    before = """
+        async def turn(self, websocket):
+            try:
+                self._encode_tail()
+            except Exception:
+                log("failed")
+            await done()
+    """
+    after = """
+        async def turn(self, websocket):
+            self._encode_tail()
+            await done()
+    """
+
+
+class VideoChatAudioEncoding(_Transports, StopTranslating):
+    """A piece of audio that cannot be encoded was left out of an answer that looked whole."""
+
+    module = VIDEO_CHAT
+    function = f"{VIDEO_CHAT_HANDLER}._encode_tail"
+    clauses = (("Exception",),)
+    before = VideoChatTurnFails.before
+    after = VideoChatTurnFails.after
+
+
+class VideoChatSendsExceptions(_Transports, SendExceptions):
+    """One way to send an error; what is not the client's ends the session."""
+
+    module = VIDEO_CHAT
+    function = f"{VIDEO_CHAT_HANDLER}._send_error"
+    shape = "671d5f5d2988"
+    imports = ((_LIBRARY, "send_error"),)
+    body = "await send_error(websocket, error)"
+    before = """
+        async def tell(self, websocket, message: str) -> None:
+            await websocket.send_json({"message": message})
+    """
+    after = """
+        from vllm_omni_errors.transports.websocket import send_error
+
+
+        async def tell(self, websocket, error: Exception) -> None:
+            await send_error(websocket, error)
     """
 
 
@@ -1048,6 +1459,7 @@ REVIEWED: tuple[str, ...] = (
 DECIDED: Mapping[str, tuple[str, ...]] = {
     SPEECH: (SPEECH_SESSION, SPEECH_UNIT, "OmniStreamingSpeechHandler._parse_message"),
     VIDEO: ("*",),
+    VIDEO_CHAT: (f"{VIDEO_CHAT_HANDLER}.*",),
     ROBOT: ("_decode_*", "RobotRealtimeConnection.*"),
 }
 """Functions whose decided sites change."""
@@ -1079,12 +1491,32 @@ SOCKETS: tuple[type[Rewrite], ...] = (
     VideoControlOnlyText,
     VideoControlAnyText,
     VideoStall,
+    VideoRequestId,
     VideoControlIsWatched,
     VideoControl,
     VideoInteractionFails,
     VideoEchoesEventId,
     VideoSessionEnds,
     VideoSendsExceptions,
+    VideoChatConfigGoesOn,
+    VideoChatConfigOnlyText,
+    VideoChatConfigAnyText,
+    VideoChatConfigDeadline,
+    VideoChatConfigFields,
+    VideoChatOnlyText,
+    VideoChatAnyText,
+    VideoChatTextFields,
+    VideoChatIdle,
+    VideoChatReaderFails,
+    VideoChatTurnIsWatched,
+    VideoChatAudio,
+    VideoChatQueryAudio,
+    VideoChatSessionEnds,
+    VideoChatRequest,
+    VideoChatPreprocessing,
+    VideoChatTurnFails,
+    VideoChatAudioEncoding,
+    VideoChatSendsExceptions,
     RobotFraming,
     RobotSendsExceptions,
     RobotOnlyBytes,
