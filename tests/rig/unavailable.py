@@ -25,14 +25,14 @@ CALLS: Mapping[str, Call] = {
 
 
 @contextmanager
-def running(tree: Path | None, log: Path) -> Iterator[Server]:
-    """The server while the block runs."""
+def running(tree: Path | None, log: Path, script: Path = SCRIPT) -> Iterator[Server]:
+    """The server of that script, instead of the rig's own scripted one, while the block runs."""
     command = rig._command
 
     def with_script(*arguments: object) -> list[str]:
         words = command(*arguments)  # type: ignore[arg-type]
         module = words.index("-m")
-        return [*words[:module], str(SCRIPT), *words[module + 2 :]]
+        return [*words[:module], str(script), *words[module + 2 :]]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rig, "_command", with_script)

@@ -15,6 +15,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     InTry,
     RaiseOnTimeout,
     RefuseSession,
+    ReplaceBody,
     ReplaceCall,
     ReplaceClause,
     ReplaceClauses,
@@ -42,6 +43,9 @@ VIDEO_CHAT_CONFIG = f"{VIDEO_CHAT_HANDLER}._receive_config"
 VIDEO_CHAT_TURN = f"{VIDEO_CHAT_HANDLER}._process_query_engine"
 ROBOT = "entrypoints/openpi/connection.py"
 ROBOT_SESSION = "RobotRealtimeConnection.handle_connection"
+DUPLEX = "entrypoints/duplex/serving.py"
+DUPLEX_HANDLER = "OmniDuplexSessionHandler"
+DUPLEX_EVENTS = "protocol/duplex/events.py"
 REALTIME = "entrypoints/openai/realtime_connection.py"
 
 _LIBRARY = "vllm_omni_errors.transports.websocket"
@@ -1446,6 +1450,180 @@ class RealtimeTurnFails(_Transports, ReplaceClause):
     """
 
 
+# ---- /v1/duplex, /v1/realtime?duplex=1 ------------------------------------------------------------------------------
+
+
+class DuplexObject(_Transports, ReplaceBody):
+    """Errors of a session have the canonical object; a word that is not known is the server's, not the client's."""
+
+    module = DUPLEX_EVENTS
+    function = "ErrorEvent.error"
+    shape = "061d88d8539a"
+    imports = (("vllm_omni_errors.transports.realtime", "duplex_object"),)
+    body = """
+        extra = cast("Mapping[str, object]", wire_value(self.extra))
+        return duplex_object(self.code, self.message, self.param, self.related_event_id, extra)
+    """
+    before = """
+        def error(self):
+            return {"message": self.message}
+    """
+    after = """
+        from vllm_omni_errors.transports.realtime import duplex_object
+
+
+        def error(self):
+            extra = cast("Mapping[str, object]", wire_value(self.extra))
+            return duplex_object(self.code, self.message, self.param, self.related_event_id, extra)
+    """
+
+
+class DuplexWord(_Transports, ReplaceBody):
+    """The word for what went wrong stands beside the object, whose code is a status now."""
+
+    module = "protocol/realtime/events.py"
+    function = "ErrorEvent._wire_fields"
+    shape = "2d08d1557726"
+    body = 'return {"error": self.error, "code": self.code}'
+    before = """
+        def fields(self):
+            return {"error": self.error}
+    """
+    after = """
+        def fields(self):
+            return {"error": self.error, "code": self.code}
+    """
+
+
+class DuplexHandshakeRaises(_Transports):
+    """A session that cannot be opened or resumed ends in the event and the close code; the socket broke off.
+
+    A first message that is no event can be corrected, and is only answered."""
+
+    module = DUPLEX
+    function = DUPLEX_HANDLER
+    hits = 10
+    imports = (("vllm_omni_errors.transports.realtime", "duplex_error"),)
+    before = """
+        class Handler:
+            async def open(self, envelope, send_json):
+                try:
+                    return await run()
+                except Failed as exc:
+                    await send_json(envelope.error_payload(exc.code, str(exc)))
+                    return None
+    """
+    after = """
+        from vllm_omni_errors.transports.realtime import duplex_error
+
+
+        class Handler:
+            async def open(self, envelope, send_json):
+                try:
+                    return await run()
+                except Failed as exc:
+                    raise duplex_error(exc.code, str(exc)) from exc
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._caught: list[str | None] = []
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
+        self._caught.append(code(node.name.name) if node.name else None)
+
+    def leave_ExceptHandler(
+        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
+    ) -> cst.ExceptHandler:
+        self._caught.pop()
+        return updated_node
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        if not self.inside() or len(updated_node.body) < 2:
+            return updated_node
+        *others, told, last = updated_node.body
+        call = code(told).strip()
+        start = "await send_json("
+        if code(last).strip() != "return None" or not call.startswith(start) or "envelope.error_payload(" not in call:
+            return updated_node
+        payload = cst.ensure_type(cst.parse_expression(call[len(start) : -1].strip().rstrip(",")), cst.Call)
+        if code(payload.args[0].value) in ('"bad_event"', '"invalid_json"'):
+            return updated_node
+        self.found += 1
+        caught = next((name for name in reversed(self._caught) if name), None)
+        raised = code(payload.with_changes(func=cst.Name("duplex_error")))
+        cause = f" from {caught}" if caught else ""
+        return updated_node.with_changes(body=[*others, *statements(f"raise {raised}{cause}")])
+
+
+class DuplexFirstGoesOn(_FirstMessageGoesOn):
+    __doc__ = _FirstMessageGoesOn.__doc__
+    module = DUPLEX
+    function = f"{DUPLEX_HANDLER}.handle_realtime_session"
+    assigned = "first"
+    before = _FirstMessageGoesOn.before.replace("start", "first")
+    after = _FirstMessageGoesOn.after.replace("start", "first")
+
+
+class DuplexSessionEnds(_Transports, InTry):
+    """What ends a connection travels to the boundary, after what it had attached is closed."""
+
+    module = DUPLEX
+    function = f"{DUPLEX_HANDLER}.handle_realtime_session"
+    clauses = _SESSION
+    before = """
+        async def serve(self):
+            try:
+                await run()
+            except WebSocketDisconnect:
+                await gone()
+            except Exception as exc:
+                log(exc)
+                if attachment is not None:
+                    await attachment.close()
+                with suppress(Exception):
+                    await tell(str(exc))
+    """
+    after = """
+        async def serve(self):
+            try:
+                await run()
+            except WebSocketDisconnect:
+                await gone()
+            except Exception:
+                if attachment is not None:
+                    await attachment.close()
+                raise
+    """
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        *others, last = updated.handlers
+        kept = [each for each in last.body.body if isinstance(each, cst.If)]
+        body = last.body.with_changes(body=[*kept, *statements("raise")])
+        return updated.with_changes(handlers=[*others, last.with_changes(name=None, body=body)])
+
+
+class DuplexOnlyText(_OnlyText):
+    __doc__ = _OnlyText.__doc__
+    module = "entrypoints/duplex/websocket.py"
+    function = "receive_text_with_timeout"
+    hits = 2
+
+
+class DuplexFirstAnyText(_AnyText):
+    __doc__ = _AnyText.__doc__
+    module = DUPLEX
+    function = f"{DUPLEX_HANDLER}._receive_first_message"
+
+
+class DuplexAnyText(_AnyText):
+    __doc__ = _AnyText.__doc__
+    module = DUPLEX
+    function = f"{DUPLEX_HANDLER}._read_loop"
+
+
 REVIEWED: tuple[str, ...] = (
     "duplex_websocket",
     "realtime_robot_openpi",
@@ -1525,4 +1703,12 @@ SOCKETS: tuple[type[Rewrite], ...] = (
     RobotSessionEnds,
     RealtimeSession,
     RealtimeTurnFails,
+    DuplexObject,
+    DuplexWord,
+    DuplexHandshakeRaises,
+    DuplexFirstGoesOn,
+    DuplexSessionEnds,
+    DuplexOnlyText,
+    DuplexFirstAnyText,
+    DuplexAnyText,
 )
