@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
-from . import convert, upstream
+from . import convert, metrics, upstream
 from .details import OmniErrorDetails
 from .exceptions import OmniServerError
 from .transports import sse
@@ -17,6 +17,9 @@ from .transports.stream import NOTHING, Started, started
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Serving = TypeVar("_Serving")
+
+_ERROR = 'data: {"error"'
+"""How vLLM begins an event that is an error."""
 
 Last = Callable[[OmniErrorDetails], _T]
 """The last item of a stream that failed."""
@@ -47,9 +50,15 @@ async def _told(stream: AsyncGenerator[_T, None], last: Last[_T]) -> AsyncGenera
     except Exception as exc:
         if not begun:
             raise
-        yield last(handled(exc))
+        yield last(_handled(exc))
     finally:
         await stream.aclose()
+
+
+def _handled(exc: Exception) -> OmniErrorDetails:
+    details = handled(exc)
+    metrics.count_error(details, "sse")
+    return details
 
 
 # ---- vLLM's own serving classes -------------------------------------------------------------------------------------
@@ -85,29 +94,32 @@ def _with_streams(
 
 
 async def _checked(stream: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """A stream of events, whose first must be a result: what it tells as an error, or ends without, is raised."""
+    """A stream of events, whose first must be a result: what it tells as an error, or ends without, is raised.
+
+    An error that it tells later is its last event, in vLLM's words, which the boundary renders.
+    """
     begun = False
     try:
         async for event in stream:
-            if not begun:
-                _raise_if_error(event)
+            if not begun and event == sse.DONE:
+                raise OmniServerError(NOTHING)
+            details = _told_error(event)
+            if details is not None and not begun:
+                raise convert.to_exception(details)
+            if details is not None:
+                metrics.count_error(details, "sse")
             yield event
             begun = True
     finally:
         await stream.aclose()
 
 
-def _raise_if_error(event: str) -> None:
-    if event == sse.DONE:
-        raise OmniServerError(NOTHING)
-    data = event.partition("data: ")[2]
-    try:
-        error = json.loads(data).get("error")
-    except (ValueError, AttributeError):
-        return
-    if isinstance(error, dict):
-        told = [error.get(key) for key in ("message", "type", "code", "param")]
-        raise convert.to_exception(convert.worded(*told))
+def _told_error(event: str) -> OmniErrorDetails | None:
+    """The record of an event that is an error."""
+    if not event.startswith(_ERROR):
+        return None
+    error = json.loads(event.removeprefix("data: "))["error"]
+    return convert.worded(*(error.get(key) for key in ("message", "type", "code", "param")))
 
 
 class Failed:
@@ -134,7 +146,7 @@ async def _failing(stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, Non
     except Exception as exc:
         if number < 0:
             raise
-        yield Failed(sse.failed_response(handled(_original(exc)), response, number + 1))
+        yield Failed(sse.failed_response(_handled(_original(exc)), response, number + 1))
     finally:
         await stream.aclose()
 
