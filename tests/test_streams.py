@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from vllm.exceptions import VLLMServerError, VLLMValidationError
 
-from vllm_omni_errors import install
+from vllm_omni_errors import install, metrics
 from vllm_omni_errors.exceptions import OmniServiceUnavailableError
 from vllm_omni_errors.streams import started_chat, started_completions, started_edit, started_responses
 
@@ -149,6 +149,16 @@ async def test_an_error_that_vllm_tells_first_keeps_its_status_and_its_parameter
     response = await answer(completion, (f"data: {json.dumps(told)}\n\n", DONE))
     assert response.status_code == 400
     assert (response.json()["error"]["message"], response.json()["error"]["param"]) == ("no", "n")
+
+
+async def test_an_error_that_vllm_tells_later_is_counted_and_stays_its_last_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[tuple[int, str]] = []
+    monkeypatch.setattr(metrics, "count_error", lambda details, where: counted.append((details.status_code, where)))
+    told = 'data: {"error": {"message": "no", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
+    response = await answer(completion, (CHUNK, told, DONE))
+    assert (response.text, counted) == (CHUNK + told + DONE, [(500, "sse")])
 
 
 async def test_what_is_no_stream_is_handed_on() -> None:

@@ -51,7 +51,9 @@ def _read(message: str | bytes, packed: bool) -> Any:
     return msgspec.msgpack.decode(message) if packed else message
 
 
-async def converse(url: str, sent: Sequence[Any], *, packed: bool = False) -> Conversation | Refusal:
+async def converse(
+    url: str, sent: Sequence[Any], *, packed: bool = False, silence_s: float = SILENCE_S
+) -> Conversation | Refusal:
     """Send all messages, then receive until the socket is closed or silent; ``packed`` for msgpack instead of JSON."""
     received: list[Any] = []
     try:
@@ -60,7 +62,7 @@ async def converse(url: str, sent: Sequence[Any], *, packed: bool = False) -> Co
                 for message in sent:
                     await socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
                 while True:
-                    received.append(_read(await asyncio.wait_for(socket.recv(), SILENCE_S), packed))
+                    received.append(_read(await asyncio.wait_for(socket.recv(), silence_s), packed))
             except TimeoutError:
                 return Conversation(received)
             except websockets.ConnectionClosed as closed:

@@ -18,6 +18,9 @@ from vllm_omni_rig.failures import CANARIES
 from vllm_omni_rig.scripted.__main__ import run
 
 LEAK = " ".join(CANARIES.values())
+BREAKING = "breaking"
+"""An event with this id is answered by one that cannot be sent."""
+
 REFUSALS = {
     "full": DuplexSessionError("All sessions are taken.", code="resource_exhausted"),
     "dead": DuplexSessionError(LEAK, code="engine_dead"),
@@ -48,6 +51,9 @@ class Sessions:
         """None of them can be resumed."""
 
     async def submit_command_async(self, session_id: str, command: Any) -> None:
+        if command.event_id == BREAKING:
+            self.opened[session_id]._outbox.put_nowait(object())  # type: ignore[arg-type]
+            return
         error = ErrorEvent(code="runtime_append_failed", message=LEAK, related_event_id=command.event_id)
         self.opened[session_id]._outbox.put_nowait(error)
 

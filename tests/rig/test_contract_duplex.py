@@ -96,3 +96,10 @@ async def test_case_z09_a_first_message_that_is_no_event_can_be_corrected(duplex
     talked = await talk(duplex, PATHS[0], ["no JSON", "[" * 100_000, b"\xff", "[]", opening("any")])
     assert (talked.types, talked.code) == (["error"] * 4 + ["session.created"], None)
     assert {(each["error"]["code"], each["error"]["type"]) for each in talked.errors} == {(400, "BadRequestError")}
+
+
+async def test_case_w04_a_session_whose_events_cannot_be_sent_ends_in_an_error(duplex: Server) -> None:
+    talked = await talk(duplex, PATHS[0], [opening("any"), APPEND | {"event_id": "breaking"}])
+    assert (talked.types, talked.code) == (["session.created", "error"], 1011)
+    error = talked.errors[0]["error"]
+    assert (error["code"], error["type"], error["message"]) == (500, "InternalServerError", "Internal server error")

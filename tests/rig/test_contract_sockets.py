@@ -5,16 +5,18 @@
 that ends without a frame.
 """
 
+import asyncio
 import base64
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from calls import PNG
+from calls import PNG, chat, edits
 from contract import nothing_leaks
 from conversation import Conversation, Refusal, converse
-from support import SIX
+from support import SIX, send
 
 from vllm_omni_rig.server import Server
 
@@ -31,6 +33,8 @@ SPEECH, VIDEO_CHAT, VIDEO, REALTIME, DUPLEX, ROBOT = (
 NO_FRAME = 1006
 CLIENT, SERVER, UNAVAILABLE = 1008, 1011, 1013
 MAX_REASON_BYTES = 123
+LONGEST_DEADLINE_S = 90.0
+"""Longer than any deadline of a session: 60 s for the next message, and for a generation's progress."""
 
 TOO_DEEP = "[" * 100_000
 TOO_LONG = "1" * 10_000
@@ -292,6 +296,38 @@ async def test_an_interaction_answers_with_the_id_of_the_client_where_stock_had_
     (error,) = talked.errors
     assert (error["event_id"], error["error"]["event_id"]) == ("mine", "mine")
     assert error["error"]["request_id"] == talked.received[0]["request_id"]
+
+
+async def test_a_deadline_ends_the_session(scripted: Start) -> None:
+    """Of a first message, of the next one, and of a generation that makes no progress: all at once, for a minute."""
+    multi, video = scripted("multi", "migrated").url, scripted("video", "migrated").url
+    silent: Sequence[tuple[str, list[Any], Told, int]] = (
+        (multi + SPEECH, [], BAD, CLIENT),
+        (multi + SPEECH, [CONFIG], BAD, CLIENT),
+        (multi + VIDEO_CHAT, [], BAD, CLIENT),
+        (multi + VIDEO_CHAT, [CONFIG], BAD, CLIENT),
+        (video + VIDEO, [], BAD, CLIENT),
+        (video + VIDEO, [START_VIDEO | {"prompt": "FAULT:silence"}], Told(504, "GatewayTimeoutError"), SERVER),
+    )
+    talks = [converse(url, sent, silence_s=LONGEST_DEADLINE_S) for url, sent, _, _ in silent]
+    for talked, (url, _, expected, code) in zip(await asyncio.gather(*talks), silent, strict=True):
+        assert isinstance(talked, Conversation)
+        assert (told(talked.received[-1]), talked.code) == (expected, code), url
+
+
+@pytest.mark.parametrize("fault", ["FAULT:value", "FAULT:guard", "FAULT:error=404.NotFoundError", "FAULT:deadstage"])
+async def test_the_same_failure_is_the_same_error_on_every_transport(scripted: Start, fault: str) -> None:
+    url = scripted("multi", "migrated").url
+    talked = await converse(url + SPEECH, say(fault))
+    assert isinstance(talked, Conversation)
+    calls = {
+        "chat": chat(fault),
+        "chat stream": chat(fault, stream=True),
+        "edit stream": edits(fault, PNG, stream="true"),
+    }
+    answers = {name: send(url, call).error for name, call in calls.items()} | {"speech": talked.errors[0]["error"]}
+    seen = {name: {key: error[key] for key in SIX - {"request_id"}} for name, error in answers.items()}
+    assert len({json.dumps(error, sort_keys=True) for error in seen.values()}) == 1, seen
 
 
 async def test_a_session_that_is_stopped_is_done_and_no_error(scripted: Start) -> None:

@@ -13,7 +13,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from vllm.exceptions import VLLMValidationError
 
 from vllm_omni_errors import OmniClientError, OmniServiceUnavailableError, install
-from vllm_omni_errors.transports.realtime import event_error, read_event, reported_error
+from vllm_omni_errors.transports.realtime import (
+    duplex_object,
+    event_error,
+    read_event,
+    reported_error,
+    resume_error,
+)
 from vllm_omni_errors.transports.websocket import end_session, receive_text, report_error, send_error, set_framing
 
 SIX = {"message", "type", "param", "code", "request_id", "error_stage_id"}
@@ -212,3 +218,51 @@ def test_what_has_no_such_code_is_the_servers(code: str | None) -> None:
 def test_only_the_fields_of_an_event_are_the_clients() -> None:
     error = RuntimeError("x")
     assert event_error(error) is error
+
+
+# ---- vLLM-Omni's duplex sessions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("bad_event", 400, "BadRequestError"),
+        ("unknown_session", 404, "NotFoundError"),
+        ("session_closed", 409, "ConflictError"),
+        ("bad_audio", 422, "UnprocessableEntityError"),
+        ("resource_exhausted", 503, "ServiceUnavailableError"),
+        ("timeout", 504, "GatewayTimeoutError"),
+        ("engine_error", 500, "InternalServerError"),
+        ("a new one", 500, "InternalServerError"),
+    ],
+)
+def test_the_word_of_a_duplex_session_decides_whose_error_it_is(code: str, status: int, kind: str) -> None:
+    error = duplex_object(code, "said by vLLM-Omni", None, "mine", {"retryable": True})
+    assert set(error) == SIX | {"event_id", "retryable"}
+    assert (error["code"], error["type"], error["event_id"]) == (status, kind, "mine")
+    assert error["request_id"]
+    assert (error["message"] == "Internal server error") == (status == 500)
+
+
+def test_what_a_session_adds_does_not_replace_the_object() -> None:
+    error = duplex_object("bad_event", "no", "audio", None, {"code": "bad_event", "message": "/opt/secret"})
+    assert (error["code"], error["message"], error["param"], "event_id" in error) == (400, "no", "audio", False)
+
+
+def test_every_word_that_stock_calls_the_clients_mistake_is_known() -> None:
+    """But for one that names the configuration of the server."""
+    from vllm_omni.protocol.duplex.errors import REALTIME_ERROR_TYPES_BY_CODE
+
+    mistakes = {code for code, kind in REALTIME_ERROR_TYPES_BY_CODE.items() if kind == "invalid_request_error"}
+    assert {code for code in mistakes if duplex_object(code, "x", None, None, {})["code"] >= 500} == set()
+
+
+@pytest.mark.parametrize(("exc", "status"), [(KeyError("x"), 404), (ValueError("x"), 409)])
+def test_a_refused_resume_is_the_clients(exc: Exception, status: int) -> None:
+    details = resume_error(exc).details  # type: ignore[attr-defined]
+    assert details.status_code == status
+
+
+def test_any_other_failure_of_a_resume_is_what_it_is() -> None:
+    error = RuntimeError("x")
+    assert resume_error(error) is error

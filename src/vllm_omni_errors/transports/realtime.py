@@ -123,6 +123,21 @@ def duplex_error(code: str, message: str, *, parameter: str | None = None) -> Ex
     return convert.to_exception(_duplex_details(code, message, parameter))
 
 
+_RESUME_FAILURES = {
+    "DuplexJournalGapError": "session_resume_conflict",
+    "InvalidResumeTokenError": "invalid_resume_token",
+    "KeyError": "unknown_session",
+    "ValueError": "session_resume_conflict",
+}
+"""What giving a session to a new connection raises → word. ``entrypoints/duplex/session_attachment.py:143``."""
+
+
+def resume_error(exc: Exception) -> Exception:
+    """What a resume that was begun failed with: a refusal is the client's, everything else is what it is."""
+    code = _RESUME_FAILURES.get(type(exc).__name__)
+    return exc if code is None else duplex_error(code, "resume_token is not valid for this session.")
+
+
 def duplex_object(
     code: str, message: str, parameter: str | None, event_id: str | None, more: Mapping[str, Any]
 ) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     ReplaceCall,
     ReplaceClause,
     ReplaceClauses,
+    ReplaceKeyword,
     SendExceptions,
     StopTranslating,
     TellInstead,
@@ -1498,12 +1499,16 @@ class DuplexWord(_Transports, ReplaceBody):
 class DuplexHandshakeRaises(_Transports):
     """A session that cannot be opened or resumed ends in the event and the close code; the socket broke off.
 
-    A first message that is no event can be corrected, and is only answered."""
+    A first message that is no event can be corrected, and is only answered. A clause that takes everything does not
+    know what it caught."""
 
     module = DUPLEX
     function = DUPLEX_HANDLER
     hits = 10
-    imports = (("vllm_omni_errors.transports.realtime", "duplex_error"),)
+    imports = (
+        ("vllm_omni_errors.transports.realtime", "duplex_error"),
+        ("vllm_omni_errors.transports.realtime", "resume_error"),
+    )
     before = """
         class Handler:
             async def open(self, envelope, send_json):
@@ -1527,10 +1532,10 @@ class DuplexHandshakeRaises(_Transports):
 
     def __init__(self) -> None:
         super().__init__()
-        self._caught: list[str | None] = []
+        self._caught: list[tuple[str | None, tuple[str, ...]]] = []
 
     def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
-        self._caught.append(code(node.name.name) if node.name else None)
+        self._caught.append((code(node.name.name) if node.name else None, caught_types(node)))
 
     def leave_ExceptHandler(
         self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
@@ -1552,8 +1557,10 @@ class DuplexHandshakeRaises(_Transports):
         if code(payload.args[0].value) in ('"bad_event"', '"invalid_json"'):
             return updated_node
         self.found += 1
-        caught = next((name for name in reversed(self._caught) if name), None)
+        caught, types = self._caught[-1] if self._caught else (None, ())
         raised = code(payload.with_changes(func=cst.Name("duplex_error")))
+        if types == ("Exception",):
+            raised = f"resume_error({caught})"
         cause = f" from {caught}" if caught else ""
         return updated_node.with_changes(body=[*others, *statements(f"raise {raised}{cause}")])
 
@@ -1603,6 +1610,63 @@ class DuplexSessionEnds(_Transports, InTry):
         kept = [each for each in last.body.body if isinstance(each, cst.If)]
         body = last.body.with_changes(body=[*kept, *statements("raise")])
         return updated.with_changes(handlers=[*others, last.with_changes(name=None, body=body)])
+
+
+class DuplexPumpFails(_Transports, ReplaceClause):
+    """The only sender of a session's events failed in silence, and the session looked as if it had ended well."""
+
+    module = DUPLEX
+    function = f"{DUPLEX_HANDLER}._pump_events"
+    clauses = (("asyncio.CancelledError",), ("Exception",))
+    clause = ("Exception",)
+    imports = (("vllm_omni.engine.duplex.events", "ErrorEvent"),)
+    new = """
+        except Exception:
+            logger.exception("The event pump of duplex session %s failed", session_id)
+            close_reason = "internal_error"
+            await self._send_event(session_id, ErrorEvent(session_id=session_id, code=close_reason))
+    """
+    before = """
+        async def pump(self):
+            try:
+                await run()
+            except asyncio.CancelledError:
+                raise
+            except Exception as exc:
+                log(exc)
+    """
+    after = """
+        from vllm_omni.engine.duplex.events import ErrorEvent
+
+
+        async def pump(self):
+            try:
+                await run()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                logger.exception("The event pump of duplex session %s failed", session_id)
+                close_reason = "internal_error"
+                await self._send_event(session_id, ErrorEvent(session_id=session_id, code=close_reason))
+    """
+
+
+class DuplexCloseCode(_Transports, ReplaceKeyword):
+    """A session that ends because the server failed is not closed with the code of one that ended well."""
+
+    module = "entrypoints/duplex/websocket.py"
+    function = "attachment_callbacks"
+    callee = "close"
+    keyword = "code"
+    value = '1011 if reason == "internal_error" else 1000'
+    before = """
+        def callbacks():
+            return close(code=1000, reason=reason)
+    """
+    after = """
+        def callbacks():
+            return close(code=1011 if reason == "internal_error" else 1000, reason=reason)
+    """
 
 
 class DuplexOnlyText(_OnlyText):
@@ -1708,6 +1772,8 @@ SOCKETS: tuple[type[Rewrite], ...] = (
     DuplexHandshakeRaises,
     DuplexFirstGoesOn,
     DuplexSessionEnds,
+    DuplexPumpFails,
+    DuplexCloseCode,
     DuplexOnlyText,
     DuplexFirstAnyText,
     DuplexAnyText,
