@@ -11,7 +11,10 @@ import msgspec
 import websockets
 
 SILENCE_S = 1.5
-"""How long a socket must say nothing to count as open and idle."""
+"""How long a socket must say nothing to count as open and idle, once it has said what is expected."""
+
+DEADLINE_S = 30.0
+"""How long the next message that is expected, or the close, may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,13 @@ def _read(message: str | bytes, packed: bool) -> Any:
 
 
 async def converse(
-    url: str, sent: Sequence[Any], *, packed: bool = False, silence_s: float = SILENCE_S
+    url: str, sent: Sequence[Any], *, packed: bool = False, errors: int | None = None, deadline_s: float = DEADLINE_S
 ) -> Conversation | Refusal:
-    """Send all messages, then receive until the socket is closed or silent; ``packed`` for msgpack instead of JSON."""
+    """Send all messages, then receive until the socket is closed.
+
+    With ``errors`` it is expected to stay open: silence is the end, once so many errors have come. ``packed`` is for
+    msgpack instead of JSON.
+    """
     received: list[Any] = []
     try:
         async with websockets.connect(url.replace("http", "ws", 1), open_timeout=20) as socket:
@@ -62,7 +69,9 @@ async def converse(
                 for message in sent:
                     await socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
                 while True:
-                    received.append(_read(await asyncio.wait_for(socket.recv(), silence_s), packed))
+                    expected = errors is None or len(Conversation(received).errors) < errors
+                    message = await asyncio.wait_for(socket.recv(), deadline_s if expected else SILENCE_S)
+                    received.append(_read(message, packed))
             except TimeoutError:
                 return Conversation(received)
             except websockets.ConnectionClosed as closed:

@@ -58,8 +58,8 @@ ANSWERED = [
 ]  # fmt: skip
 
 
-async def talk(server: Server, path: str, sent: Sequence[Any]) -> Conversation:
-    talked = await converse(server.url + path, sent)
+async def talk(server: Server, path: str, sent: Sequence[Any], errors: int | None = None) -> Conversation:
+    talked = await converse(server.url + path, sent, errors=errors)
     assert isinstance(talked, Conversation), talked
     nothing_leaks(talked.text)
     return talked
@@ -84,7 +84,7 @@ async def test_a_message_that_fails_in_a_session(
     duplex: Server, message: Any, status: int, kind: str, param: str | None, event_id: str | None
 ) -> None:
     """W02: the session stays open, and the client's event is named."""
-    talked = await talk(duplex, PATHS[0], [opening("any"), message])
+    talked = await talk(duplex, PATHS[0], [opening("any"), message], errors=1)
     assert (talked.types, talked.code) == (["session.created", "error"], None)
     error = talked.errors[0]["error"]
     assert set(error) - {"event_id"} == SIX
@@ -93,7 +93,7 @@ async def test_a_message_that_fails_in_a_session(
 
 
 async def test_case_z09_a_first_message_that_is_no_event_can_be_corrected(duplex: Server) -> None:
-    talked = await talk(duplex, PATHS[0], ["no JSON", "[" * 100_000, b"\xff", "[]", opening("any")])
+    talked = await talk(duplex, PATHS[0], ["no JSON", "[" * 100_000, b"\xff", "[]", opening("any")], errors=4)
     assert (talked.types, talked.code) == (["error"] * 4 + ["session.created"], None)
     assert {(each["error"]["code"], each["error"]["type"]) for each in talked.errors} == {(400, "BadRequestError")}
 

@@ -216,8 +216,8 @@ REFUSED = [
 ]
 
 
-async def talk(server: Server, case: Case) -> Conversation:
-    talked = await converse(server.url + case.path, case.sent, packed=case.path == ROBOT)
+async def talk(server: Server, case: Case, errors: int | None) -> Conversation:
+    talked = await converse(server.url + case.path, case.sent, packed=case.path == ROBOT, errors=errors)
     assert isinstance(talked, Conversation), talked
     return talked
 
@@ -238,14 +238,14 @@ def ids(case: Case) -> str:
 @pytest.mark.parametrize("case", [*MISTAKES, *ENDS], ids=ids)
 async def test_stock(scripted: Start, case: Case) -> None:
     """No event of stock's has the canonical object, and none of its sockets is closed as the contract says."""
-    talked = await talk(scripted(case.server), case)
+    talked = await talk(scripted(case.server), case, None if case.was else 0)
     assert talked.code == case.was
     assert not [event for event in talked.errors if isinstance(event.get("error"), dict)]
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=ids)
 async def test_a_mistake_is_answered_and_the_session_goes_on(scripted: Start, case: Case) -> None:
-    talked = await talk(scripted(case.server, "migrated"), case)
+    talked = await talk(scripted(case.server, "migrated"), case, len(case.told))
     assert [told(event) for event in talked.errors] == list(case.told)
     assert talked.code is None
     nothing_leaks(talked.text)
@@ -253,7 +253,7 @@ async def test_a_mistake_is_answered_and_the_session_goes_on(scripted: Start, ca
 
 @pytest.mark.parametrize("case", ENDS, ids=ids)
 async def test_any_other_error_ends_the_session_with_its_event_and_its_code(scripted: Start, case: Case) -> None:
-    talked = await talk(scripted(case.server, "migrated"), case)
+    talked = await talk(scripted(case.server, "migrated"), case, None)
     assert [told(event) for event in talked.errors] == list(case.told)
     assert talked.received[-1] == talked.errors[-1], "something follows the error"
     assert talked.code == case.ends
@@ -283,7 +283,7 @@ async def test_a_corrected_message_gets_the_session_that_was_asked_for(scripted:
 
 
 async def test_an_utterance_that_the_client_can_correct_is_over_and_says_so(scripted: Start) -> None:
-    talked = await converse(scripted("multi", "migrated").url + SPEECH, say("FAULT:guard"))
+    talked = await converse(scripted("multi", "migrated").url + SPEECH, say("FAULT:guard"), errors=1)
     assert isinstance(talked, Conversation)
     assert talked.types == ["audio.start", "error", "audio.done", "session.done"]
     assert talked.received[2]["error"] is True
@@ -291,7 +291,7 @@ async def test_an_utterance_that_the_client_can_correct_is_over_and_says_so(scri
 
 async def test_an_interaction_answers_with_the_id_of_the_client_where_stock_had_it(scripted: Start) -> None:
     sent = [START_VIDEO | {"prompt": "FAULT:silence"}, interaction(event=5)]
-    talked = await converse(scripted("video", "migrated").url + VIDEO, sent)
+    talked = await converse(scripted("video", "migrated").url + VIDEO, sent, errors=1)
     assert isinstance(talked, Conversation)
     (error,) = talked.errors
     assert (error["event_id"], error["error"]["event_id"]) == ("mine", "mine")
@@ -309,7 +309,7 @@ async def test_a_deadline_ends_the_session(scripted: Start) -> None:
         (video + VIDEO, [], BAD, CLIENT),
         (video + VIDEO, [START_VIDEO | {"prompt": "FAULT:silence"}], Told(504, "GatewayTimeoutError"), SERVER),
     )
-    talks = [converse(url, sent, silence_s=LONGEST_DEADLINE_S) for url, sent, _, _ in silent]
+    talks = [converse(url, sent, deadline_s=LONGEST_DEADLINE_S) for url, sent, _, _ in silent]
     for talked, (url, _, expected, code) in zip(await asyncio.gather(*talks), silent, strict=True):
         assert isinstance(talked, Conversation)
         assert (told(talked.received[-1]), talked.code) == (expected, code), url
@@ -318,7 +318,7 @@ async def test_a_deadline_ends_the_session(scripted: Start) -> None:
 @pytest.mark.parametrize("fault", ["FAULT:value", "FAULT:guard", "FAULT:error=404.NotFoundError", "FAULT:deadstage"])
 async def test_the_same_failure_is_the_same_error_on_every_transport(scripted: Start, fault: str) -> None:
     url = scripted("multi", "migrated").url
-    talked = await converse(url + SPEECH, say(fault))
+    talked = await converse(url + SPEECH, say(fault), errors=1)
     assert isinstance(talked, Conversation)
     calls = {
         "chat": chat(fault),
@@ -343,6 +343,6 @@ async def test_an_id_that_is_no_id_is_not_echoed(scripted: Start) -> None:
         {"type": "nope", "event_id": 5},
         {"type": "nope", "event_id": "\n"},
     ]
-    talked = await converse(scripted("multi", "migrated").url + REALTIME, sent)
+    talked = await converse(scripted("multi", "migrated").url + REALTIME, sent, errors=len(sent))
     assert isinstance(talked, Conversation)
     assert [told(event).event_id for event in talked.errors] == [None, None, None]
