@@ -180,6 +180,16 @@ def test_a_returned_error_response_is_raised(name: str) -> None:
     assert 'raise VLLMNotFoundError("no such voice")' in changed
 
 
+@pytest.mark.parametrize("arguments", ['"bad {}"', 'socket, "bad {}"', 'socket, "bad {}", lock=lock'])
+def test_what_a_helper_tells_a_client_is_an_exception(arguments: str) -> None:
+    source = f"async def check(self):\n    await self._send_error({arguments})\n"
+    row = a_row(kind="response", exception="_send_error", message=hash_of("bad {}"), text="size is wrong.")
+    changed, mismatches = rewrite_module(source, [decided(row)])
+    assert mismatches == []
+    told = arguments.replace('"bad {}"', 'VLLMValidationError("size is wrong.", parameter="size")')
+    assert f"await self._send_error({told})" in changed
+
+
 @pytest.mark.parametrize(
     ("row", "changes"),
     [
@@ -192,6 +202,8 @@ def test_a_returned_error_response_is_raised(name: str) -> None:
         (a_row(exception="SessionError"), False),
         (a_row("keep", exception="HTTPException"), False),
         (a_row(kind="response", exception="dict"), False),
+        (a_row(kind="response", exception="_send_error"), True),
+        (a_row("internal", kind="response", exception="_send_error"), False),
     ],
 )
 def test_which_decisions_change_their_site(row: Row, changes: bool) -> None:
