@@ -8,7 +8,7 @@ from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from . import catalogue, convert, field_errors, upstream
+from . import catalogue, convert, field_errors, public_text, upstream
 from .details import is_integer
 from .exceptions import OmniServerError, OmniServiceUnavailableError
 
@@ -17,7 +17,9 @@ __all__ = [
     "check_integer",
     "check_stage_parameters",
     "fill_missing_handlers",
+    "invalid_fields",
     "media_error",
+    "payload_error",
     "reads_request",
     "reads_stage_parameters",
     "request_error",
@@ -41,6 +43,34 @@ def request_error(exc: Exception, *, parameter: str | None = None) -> Exception:
     if catalogue.raw_row_for(type(exc)).category != "client" or isinstance(exc, upstream.VLLMError):
         return exc
     return upstream.VLLMValidationError(_raw_text(exc) or UNREADABLE, parameter=parameter)
+
+
+def invalid_fields(exc: Exception) -> Exception:
+    """What a pydantic ``ValidationError`` about a client's message becomes: 400, with the fields and what is wrong.
+
+    The caller raises it ``from exc``, or sends it.
+    """
+    text, parameter = field_errors.describe(field_errors.errors_of(exc))
+    return upstream.VLLMValidationError(public_text.sanitize(text), parameter=parameter)
+
+
+_DECODER_ERRORS = (
+    ArithmeticError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+)
+UNREADABLE_PAYLOAD = "The payload must be a msgpack map with valid array markers."
+
+
+def payload_error(exc: Exception) -> Exception:
+    """What decoding the msgpack of a client raised, as the client's mistake; everything else, and typed, passes."""
+    if isinstance(exc, upstream.VLLMError):
+        return exc
+    return upstream.VLLMValidationError(UNREADABLE_PAYLOAD) if isinstance(exc, _DECODER_ERRORS) else exc
 
 
 def _raw_text(exc: Exception) -> str:

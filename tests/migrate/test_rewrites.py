@@ -16,6 +16,7 @@ from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, sh
 from vllm_omni_errors.migrate.rewrites import ALL
 from vllm_omni_errors.migrate.rewrites.decided import DECISIONS, DecidedSites, applies, decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
+    AddMethods,
     ExportNames,
     InTry,
     ReplaceBody,
@@ -71,6 +72,8 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     cst.parse_module(source).visit(first)
     changed: dict[str, object] = {"module": "example.py", "hits": 1}
     named = first.class_name if issubclass(rewrite, ReplaceClass) else first.name
+    if issubclass(rewrite, AddMethods) and first.name is not None:
+        named = first.name.rpartition(".")[0]
     changed["function"] = named if rewrite.function is not None else None
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
@@ -181,6 +184,16 @@ def test_a_returned_error_response_is_raised(name: str) -> None:
     assert 'raise VLLMNotFoundError("no such voice")' in changed
 
 
+@pytest.mark.parametrize("arguments", ['"bad {}"', 'socket, "bad {}"', 'socket, "bad {}", lock=lock'])
+def test_what_a_helper_tells_a_client_is_an_exception(arguments: str) -> None:
+    source = f"async def check(self):\n    await self._send_error({arguments})\n"
+    row = a_row(kind="response", exception="_send_error", message=hash_of("bad {}"), text="size is wrong.")
+    changed, mismatches = rewrite_module(source, [decided(row)])
+    assert mismatches == []
+    told = arguments.replace('"bad {}"', 'VLLMValidationError("size is wrong.", parameter="size")')
+    assert f"await self._send_error({told})" in changed
+
+
 @pytest.mark.parametrize(
     ("row", "changes"),
     [
@@ -193,6 +206,8 @@ def test_a_returned_error_response_is_raised(name: str) -> None:
         (a_row(exception="SessionError"), False),
         (a_row("keep", exception="HTTPException"), False),
         (a_row(kind="response", exception="dict"), False),
+        (a_row(kind="response", exception="_send_error"), True),
+        (a_row("internal", kind="response", exception="_send_error"), False),
     ],
 )
 def test_which_decisions_change_their_site(row: Row, changes: bool) -> None:

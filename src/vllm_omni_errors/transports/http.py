@@ -151,7 +151,10 @@ class Boundary:
             logger.info("%s: the client is gone", _where(connection.scope))
             return None
         if isinstance(connection, WebSocket):
-            await self._finish(connection, exc)
+            if isinstance(exc, RuntimeError) and connection.application_state is WebSocketState.DISCONNECTED:
+                logger.info("%s: closed before everything was sent", _where(connection.scope))
+            else:
+                await self._finish(connection, exc)
             return None
         return self._answer(connection, exc)
 
@@ -185,11 +188,7 @@ class Boundary:
         if isinstance(exc, HTTPException) and exc.status_code < HTTPStatus.BAD_REQUEST:
             content = None if exc.status_code in _BODILESS else exc.detail
             return PlainTextResponse(content, exc.status_code, exc.headers)
-        details = self.handled(exc, connection.scope)
-        answer = error_response(details, exc.headers if isinstance(exc, HTTPException) else None)
-        if convert.attribute(exc, "permanent", bool):
-            answer.headers[envelope.RETRY_HEADER] = envelope.NEVER
-        return answer
+        return _response(self.handled(exc, connection.scope), exc)
 
     async def _finish(self, socket: WebSocket, exc: Exception) -> None:
         details = self.handled(exc, socket.scope)
@@ -198,12 +197,12 @@ class Boundary:
         try:
             if socket.application_state is WebSocketState.CONNECTED:
                 metrics.count_error(details, "websocket")
-                await socket.send_json(envelope.event(details))
+                await request.send_event(socket, envelope.event(details))
                 await socket.close(code, reason)
             elif socket.application_state is not WebSocketState.CONNECTING:
                 return
             elif "websocket.http.response" in socket.scope.get("extensions", {}):
-                await socket.send_denial_response(error_response(details))
+                await socket.send_denial_response(_response(details, exc))
             else:
                 metrics.count_error(details, "websocket")
                 await socket.close(code, reason)
@@ -250,6 +249,14 @@ def _failed_in_the_body(exc: BaseException) -> bool:
     if catalogue.row_for(type(exc)) is not catalogue.ANYTHING_ELSE or not isinstance(exc, Exception):
         return False
     return any(frame.f_code is _READS_BODY for frame, _ in traceback.walk_tb(exc.__traceback__))
+
+
+def _response(details: OmniErrorDetails, exc: Exception) -> JSONResponse:
+    """The HTTP answer of an exception, with what only the exception knows: its headers, and that it is permanent."""
+    answer = error_response(details, exc.headers if isinstance(exc, HTTPException) else None)
+    if convert.attribute(exc, "permanent", bool):
+        answer.headers[envelope.RETRY_HEADER] = envelope.NEVER
+    return answer
 
 
 def _where(scope: Scope) -> str:

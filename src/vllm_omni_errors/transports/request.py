@@ -14,7 +14,9 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from vllm_omni_errors import catalogue, convert, metrics, public_text
 from vllm_omni_errors.details import OmniErrorDetails
@@ -24,11 +26,18 @@ from .envelope import REQUEST_ID_HEADER, headers
 STATE = "vllm_omni_errors"
 """Where an installed application keeps its boundary, in its state."""
 
+PACK = "vllm_omni_errors.pack"
+"""Where a session keeps its framing, in its scope: a function from a message to bytes."""
+
 _HEADER = REQUEST_ID_HEADER.encode()
 
 
 class Boundary(Protocol):
     """The one handler of an application (``http.Boundary``)."""
+
+    async def __call__(self, connection: HTTPConnection, exc: Exception) -> object:
+        """Answer a request, or finish a WebSocket."""
+        ...
 
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
         """The record of an exception, with the request's id."""
@@ -98,6 +107,12 @@ def handled(exc: BaseException, transport: metrics.Transport | None = None) -> O
     if transport is not None:
         metrics.count_error(details, transport)
     return details
+
+
+async def send_event(socket: WebSocket, event: dict[str, Any]) -> None:
+    """Send one message in the framing of its session: JSON text, unless it has one of its own."""
+    pack = socket.scope.get(PACK)
+    await (socket.send_json(event) if pack is None else socket.send_bytes(pack(event)))
 
 
 class RequestIdentity:

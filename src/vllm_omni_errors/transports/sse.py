@@ -23,7 +23,7 @@ def nested_error(details: OmniErrorDetails) -> str:
     return _event(envelope.body(details))
 
 
-def typed_error(details: OmniErrorDetails, name: str) -> str:
+def typed_error(details: OmniErrorDetails, name: str | None = None) -> str:
     """For streams whose events carry ``type`` (speech, images): ``{"type": "error", "error": {…}}``, under ``name``."""
     return _event(envelope.event(details), name)
 
@@ -33,10 +33,14 @@ def response_failed(details: OmniErrorDetails, response: Mapping[str, Any], sequ
 
     That API's code is a word: it is the type of our error.
     """
+    return _event(failed_response(details, response, sequence_number), "response.failed")
+
+
+def failed_response(details: OmniErrorDetails, response: Mapping[str, Any], sequence_number: int) -> dict[str, Any]:
+    """The data of ``response.failed``, for a route that writes events itself."""
     error = {"code": details.error_type, "message": envelope.error_object(details)["message"]}
     failed = {**response, "status": "failed", "error": error}
-    event = {"type": "response.failed", "sequence_number": sequence_number, "response": failed}
-    return _event(event, "response.failed")
+    return {"type": "response.failed", "sequence_number": sequence_number, "response": failed}
 
 
 def _event(data: Mapping[str, Any], name: str | None = None) -> str:

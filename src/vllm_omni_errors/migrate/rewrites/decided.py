@@ -51,12 +51,16 @@ CAUGHT_BY_NAME = frozenset({"InvalidInputReferenceError", "_ImagePixelLimitError
 """Names of unprocessable media that code around them catches: such a site keeps its class."""
 
 RESPONSES = frozenset({"create_error_response", "_create_error_response"})
+EVENTS = frozenset({"_send_error"})
+"""Helpers that tell the client of a session about an error: what they send is an exception now."""
 
 
 def applies(row: Row) -> bool:
     """Whether a decision changes its site: a raw ``internal`` is a server's failure as it is, unless it has a text."""
     if row.decision not in DECISIONS:
         return False
+    if row.kind == "response" and row.exception in EVENTS:
+        return row.decision not in ("internal", "media")  # whatever was caught decides there
     if row.kind == "response":
         return row.exception in RESPONSES and row.decision != "media"
     if row.kind != "raise" or row.exception not in RETYPED | CAUGHT_BY_NAME:
@@ -129,33 +133,58 @@ class DecidedSites(Rewrite):
         row = self._row("response", call) if isinstance(call, cst.Call) else None
         return updated_node if row is None else self._raised(row, call, None)
 
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if _name(original_node) not in EVENTS:
+            return updated_node
+        row = self._row("response", original_node)
+        if row is None:
+            return updated_node
+        told = list(updated_node.args)
+        place = _message_place(told)
+        told[place] = told[place].with_changes(value=self._exception(row, told[place].value))
+        return updated_node.with_changes(args=told)
+
     def _row(self, kind: str, node: cst.CSTNode) -> Row | None:
         rows = self._rows.pop((kind, self._places[node].start.line), [])
         self.found += len(rows)
         return rows[0] if rows else None
 
     def _raised(self, row: Row, made: cst.BaseExpression | None, cause: cst.From | None) -> cst.Raise:
-        decision = DECISIONS[row.decision]
         caught = next((name for name in reversed(self._caught) if name), None)
-        parameter = f', parameter="{row.parameter}"' if decision.parameter and row.parameter else ""
-        if row.decision == "media":
-            arguments = f"{caught}{parameter or ', parameter=None'}"
-        else:
-            arguments = _text(row, made) + parameter + decision.arguments
         if cause is None and caught:
             cause = cst.From(item=cst.Name(caught))
+        said = message_of(made) if isinstance(made, cst.Call) else None
+        return cst.Raise(exc=self._exception(row, said), cause=cause)
+
+    def _exception(self, row: Row, said: cst.BaseExpression | None) -> cst.BaseExpression:
+        decision = DECISIONS[row.decision]
         keeps = row.exception in CAUGHT_BY_NAME and row.decision == "unprocessable"
         exception = row.exception if keeps else decision.exception
-        return cst.Raise(exc=cst.parse_expression(f"{exception}({arguments})"), cause=cause)
+        parameter = f', parameter="{row.parameter}"' if decision.parameter and row.parameter else ""
+        if row.decision == "media":
+            caught = next((name for name in reversed(self._caught) if name), None)
+            arguments = f"{caught}{parameter or ', parameter=None'}"
+        else:
+            arguments = _text(row, said) + parameter + decision.arguments
+        return cst.parse_expression(f"{exception}({arguments})")
 
 
-def _text(row: Row, made: cst.BaseExpression | None) -> str:
+def _text(row: Row, said: cst.BaseExpression | None) -> str:
     """What the client reads: the ledger's text, or else the site's own."""
     if row.text is not None:
         quoted = '"' + row.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         return "f" + quoted if "{" in row.text else quoted
-    said = message_of(made) if isinstance(made, cst.Call) else None
     return '""' if said is None else code(said)
+
+
+def _name(call: cst.Call) -> str:
+    return code(call.func).rpartition(".")[2]
+
+
+def _message_place(arguments: list[cst.Arg]) -> int:
+    """The message is the last positional argument of at most two; a socket may stand before it."""
+    plain = [place for place, argument in enumerate(arguments[:2]) if argument.keyword is None]
+    return plain[-1]
 
 
 def message_of(call: cst.Call) -> cst.BaseExpression | None:

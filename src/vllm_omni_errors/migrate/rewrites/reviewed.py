@@ -4,10 +4,11 @@
 from typing import ClassVar
 
 from vllm_omni_errors.migrate.rewrite import Phase
-from vllm_omni_errors.migrate.rewrites import control, requests, speech, videos
+from vllm_omni_errors.migrate.rewrites import control, requests, sockets, speech, streams, videos
 from vllm_omni_errors.migrate.rewrites.shapes import AddArgument
 
-ROUTES = tuple(sorted((*requests.REVIEWED, *speech.REVIEWED, *videos.REVIEWED, *control.REVIEWED)))
+_AREAS = (requests, speech, videos, control, streams, sockets)
+ROUTES = tuple(sorted({name for area in _AREAS for name in area.REVIEWED}))
 """Names of endpoint functions."""
 
 

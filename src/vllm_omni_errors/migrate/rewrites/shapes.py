@@ -91,17 +91,6 @@ class AddFirstClause(InTry):
         return updated.with_changes(handlers=[*_handlers(self.new), *updated.handlers])
 
 
-class ReplaceClause(InTry):
-    """One clause of a try statement gives way to a clause of ours; the others stay."""
-
-    clause: ClassVar[tuple[str, ...]]
-    new: ClassVar[str]
-
-    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
-        handlers = [_handlers(self.new)[0] if caught_types(h) == self.clause else h for h in updated.handlers]
-        return updated.with_changes(handlers=handlers)
-
-
 class NarrowClause(InTry):
     """A clause catches only what it means to: `types` instead of `clause`."""
 
@@ -136,18 +125,6 @@ class WidenClause(InTry):
 
     def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
         types = cst.parse_expression("(" + ", ".join((*self.clause, self.added)) + ")")
-        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
-        return updated.with_changes(handlers=handlers)
-
-
-class CatchInstead(InTry):
-    """One clause of a try statement catches something else; what it does stays."""
-
-    clause: ClassVar[tuple[str, ...]]
-    types: ClassVar[str]
-
-    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
-        types = cst.parse_expression(self.types)
         handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
         return updated.with_changes(handlers=handlers)
 
@@ -546,3 +523,188 @@ class ReplaceIfBody(_InIf):
 
     def on_if(self, updated: cst.If) -> cst.If:
         return updated.with_changes(body=updated.body.with_changes(body=statements(self.new)))
+
+
+class SendExceptions(ReplaceBody):
+    """A helper that told the client a text takes an exception: its parameter ``message`` becomes ``error``."""
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        changed = super().on_function(original, updated)
+        if changed is updated:
+            return updated
+        error = cst.ensure_type(cst.parse_statement("def f(error: Exception): ..."), cst.FunctionDef).params.params[0]
+        parameters = [
+            each.with_changes(name=error.name, annotation=error.annotation) if each.name.value == "message" else each
+            for each in changed.params.params
+        ]
+        return changed.with_changes(params=changed.params.with_changes(params=parameters))
+
+
+class ReplaceCall(Rewrite):
+    """Every call of one function inside `function` becomes an expression of ours."""
+
+    callee: ClassVar[str]
+    new: ClassVar[str]
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if not self.inside() or code(original_node.func) != self.callee:
+            return updated_node
+        self.found += 1
+        return cst.parse_expression(self.new)
+
+
+class CatchInstead(InTry):
+    """One clause of a try statement catches other types; a name that it does not use any more goes."""
+
+    clause: ClassVar[tuple[str, ...]]
+    types: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        types = cst.parse_expression(self.types)
+        handlers = [
+            handler.with_changes(type=types, name=handler.name if _uses_its_name(handler) else None)
+            if caught_types(handler) == self.clause
+            else handler
+            for handler in updated.handlers
+        ]
+        return updated.with_changes(handlers=handlers)
+
+
+def _uses_its_name(handler: cst.ExceptHandler) -> bool:
+    return handler.name is not None and bool(
+        matchers.findall(handler.body, matchers.Name(value=code(handler.name.name)))
+    )
+
+
+class ReplaceClause(InTry):
+    """One clause of a try statement gives way to clauses of ours."""
+
+    clause: ClassVar[tuple[str, ...]]
+    new: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> "cst.Try | cst.FlattenSentinel[cst.BaseStatement]":
+        handlers: list[cst.ExceptHandler] = []
+        for handler in updated.handlers:
+            handlers += _handlers(self.new) if caught_types(handler) == self.clause else [handler]
+        return updated.with_changes(handlers=handlers)
+
+
+class TellInstead(Rewrite):
+    """What a helper tells the client is an expression of ours, in or outside of the clauses that catch `caught`."""
+
+    callee: ClassVar[str]
+    caught: ClassVar[tuple[str, ...] | None]
+    new: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clauses: list[tuple[str, ...]] = []
+
+    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
+        self._clauses.append(caught_types(node))
+
+    def leave_ExceptHandler(
+        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
+    ) -> cst.ExceptHandler:
+        self._clauses.pop()
+        return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        here = self._clauses[-1] if self._clauses else None
+        if not self.inside() or code(original_node.func) != self.callee or here != self.caught:
+            return updated_node
+        self.found += 1
+        message = max(place for place, each in enumerate(updated_node.args[:2]) if each.keyword is None)
+        arguments = list(updated_node.args)
+        arguments[message] = arguments[message].with_changes(value=cst.parse_expression(self.new))
+        return updated_node.with_changes(args=arguments)
+
+
+class GuardAssignment(Rewrite):
+    """The assignment to a name stands in a try statement with clauses of ours."""
+
+    target: ClassVar[str]
+    new: ClassVar[str]
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.BaseStatement:
+        if not self.inside() or self.target not in _assigned(original_node):
+            return updated_node
+        self.found += 1
+        plain = updated_node.with_changes(leading_lines=())
+        body = cst.IndentedBlock(body=[plain])
+        return cst.Try(body=body, handlers=_handlers(self.new), leading_lines=updated_node.leading_lines)
+
+
+class RaiseOnTimeout(InTry):
+    """A deadline that expires ends the session: what its clause told the client by `callee` is raised."""
+
+    callee: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        handlers = [
+            handler.with_changes(body=cst.ensure_type(handler.body.visit(_RaiseTold(self.callee)), cst.IndentedBlock))
+            if caught_types(handler) == ("asyncio.TimeoutError",)
+            else handler
+            for handler in updated.handlers
+        ]
+        return updated.with_changes(handlers=handlers)
+
+
+class _RaiseTold(cst.CSTTransformer):
+    """``await helper(socket, error)`` becomes ``raise error``, and what returned afterwards goes."""
+
+    def __init__(self, callee: str) -> None:
+        super().__init__()
+        self.callee = callee
+
+    def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> cst.Expr | cst.Raise:
+        call = updated_node.value.expression if isinstance(updated_node.value, cst.Await) else None
+        if not isinstance(call, cst.Call) or code(call.func) != self.callee:
+            return updated_node
+        told = [argument for argument in call.args[:2] if argument.keyword is None][-1].value
+        return cst.Raise(exc=told, cause=cst.From(item=cst.Name("None")))
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.RemovalSentinel:
+        return cst.RemoveFromParent()
+
+
+class RefuseSession(Rewrite):
+    """A session that was accepted only to be told why it is refused gets the HTTP status instead."""
+
+    imports: ClassVar[tuple[tuple[str, str], ...]] = (("vllm_omni.errors", "OmniServiceUnavailableError"),)
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        if not self.inside():
+            return updated_node
+        called = [
+            next(iter(_called(each)), "").rpartition(".")[2] if isinstance(each, cst.SimpleStatementLine) else ""
+            for each in original_node.body
+        ]
+        for start in range(len(called) - 2):
+            if called[start : start + 3] == ["accept", "send_json", "close"]:
+                break
+        else:
+            return updated_node
+        self.found += 1
+        told = matchers.findall(original_node.body[start + 1], matchers.DictElement())
+        texts = {code(each.key).strip('"'): code(each.value) for each in told if isinstance(each, cst.DictElement)}
+        message = texts["message"] if "message" in texts else texts["error"]
+        raised = statements(f"raise OmniServiceUnavailableError({message}, permanent=True)")
+        raised[0] = raised[0].with_changes(leading_lines=getattr(original_node.body[start], "leading_lines", ()))
+        return updated_node.with_changes(body=[*updated_node.body[:start], *raised])
+
+
+class AddMethods(Rewrite):
+    """Methods of ours at the end of the class that `function` names."""
+
+    new: ClassVar[str]
+
+    def on_class(self, original: cst.ClassDef, updated: cst.ClassDef) -> cst.ClassDef:
+        self.found += 1
+        blank = cst.EmptyLine(indent=False)
+        added = [each.with_changes(leading_lines=[blank]) for each in statements(self.new)]
+        return updated.with_changes(body=updated.body.with_changes(body=[*updated.body.body, *added]))
