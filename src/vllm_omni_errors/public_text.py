@@ -250,7 +250,9 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"Traceback \((?:most recent call last|innermost last)[\s\S]*"),
         SECRET,
     ),
-    Rule("traceback line", '"', ('file "',), re.compile(r'File "[^"\n]{0,500}"?, line \d+(?:, in \S{1,200})?'), LOCATION),
+    Rule(
+        "traceback line", '"', ('file "',), re.compile(r'File "[^"\n]{0,500}"?, line \d+(?:, in \S{1,200})?'), LOCATION
+    ),
     Rule(
         "PEM block",
         "-",

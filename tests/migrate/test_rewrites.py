@@ -19,6 +19,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     ExportNames,
     InTry,
     ReplaceBody,
+    ReplaceFunction,
     clauses_of,
 )
 
@@ -70,7 +71,7 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     changed["function"] = first.name if rewrite.function is not None else None
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
-    if issubclass(rewrite, ReplaceBody):
+    if issubclass(rewrite, ReplaceBody | ReplaceFunction):
         changed["shape"] = shape_hash(source)
     if issubclass(rewrite, DecidedSites):
         changed["rows"] = (a_row(text="size is wrong."),)

@@ -157,9 +157,10 @@ class Boundary:
         return await self(connection, exc) or Response(status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
-        """The record of an exception that reached the boundary, with the request's id."""
+        """The record of an exception that reached the boundary, under the id that the client knows the request by."""
         current = request.current(scope)
-        current.error = convert.to_details(exc, request_id=current.error_id, raw=self._maps_raw(scope))
+        details = convert.to_details(exc, raw=self._maps_raw(scope))
+        current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
         return current.error
 
     def _maps_raw(self, scope: Scope) -> bool:
