@@ -725,6 +725,7 @@ class StageReportsTheRecord(_Stages, ReplaceDict):
     new = """{
         "type": "error",
         **to_fields(normalize(e, request_id=request_id, stage_id=self._od_config.stage_id)),
+        "request_id": request_id,
         "metrics": $metrics,
     }"""
     imports = (_NORMALIZE, _TO_FIELDS)
@@ -748,6 +749,7 @@ class StageReportsTheRecord(_Stages, ReplaceDict):
                     {
                         "type": "error",
                         **to_fields(normalize(e, request_id=request_id, stage_id=self._od_config.stage_id)),
+                        "request_id": request_id,
                         "metrics": metrics(e),
                     }
                 )
