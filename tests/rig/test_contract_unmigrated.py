@@ -42,7 +42,6 @@ FAULTS = [
     "FAULT:guard",
     "FAULT:output=none",
     "FAULT:output=type",
-    "FAULT:error=404.NotFoundError",
     "FAULT:error=409",
     "FAULT:error=503",
     "FAULT:outputerror=400",
@@ -53,7 +52,6 @@ FAULTS = [
 CHANGED: Mapping[tuple[str, str], int] = {
     ("audio", "FAULT:raise=OmniClientError404@front"): 404,
     ("audio", "FAULT:raise=OmniClientError503@front"): 500,
-    ("audio", "FAULT:error=404.NotFoundError"): 404,
     ("audio", "FAULT:error=409"): 409,
 }
 """The route hands a typed client error to `create_error_response`, which keeps its status now. Stock made it 400.
@@ -179,6 +177,6 @@ def test_a_failed_video_job(scripted: Start) -> None:
             pass
         return answer.status, answer.body["status"], send(server.url, get(f"/v1/videos/{identity}/content")).status
 
-    for fault in ("FAULT:value", "FAULT:guard", "FAULT:error=404.NotFoundError", "FAULT:deadstage"):
+    for fault in ("FAULT:value", "FAULT:guard", "FAULT:deadstage"):
         stock, migrated = (outcome(scripted("video", variant), fault) for variant in ("stock", "migrated"))
         assert migrated == stock, fault
