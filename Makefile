@@ -13,20 +13,26 @@ LIBRARY = $(shell find src ledgers -name '*.py' -o -name '*.jsonl')
 TREE_stock =
 TREE_migrated = --tree build/migrated
 
+$(if $(word 2,$(VENV)),$(error VENV must not contain spaces))
+ifneq (,$(filter serve,$(MAKECMDGOALS)))
+$(if $(filter stock migrated,$(VARIANT)),,$(error VARIANT is stock or migrated, not "$(VARIANT)"))
+$(if $(filter 1 2,$(STAGES)),,$(error STAGES is 1 or 2, not "$(STAGES)"))
+$(if $(shell printf '%s' "$(PORT)" | grep -Ex '[0-9]{1,5}'),,$(error PORT is a number, not "$(PORT)"))
+endif
+
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve migrated test test-unit test-rig lint bench mutants clean
+.PHONY: docs help setup demo serve migrated test test-unit test-rig lint bench mutants packages clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup:  ## The environment, everything in it; the other targets call it
-	@$(PYTHON) scripts/setup.py --venv $(VENV)
+	@$(PYTHON) scripts/setup.py --venv "$(VENV)"
 
 demo: migrated  ## Stock against migrated, side by side, on the rig; writes build/demo.html
 	@$(BIN)/python scripts/demo.py --out build/demo.html
 
 serve: setup $(if $(filter migrated,$(VARIANT)),migrated)  ## The real server on the rig: VARIANT=stock|migrated STAGES=1|2 PORT=8000
-	@$(if $(filter stock migrated,$(VARIANT)),,$(error VARIANT is stock or migrated, not "$(VARIANT)"))
 	@exec $(BIN)/vllm-omni-rig serve --stages $(STAGES) --port $(PORT) $(TREE_$(VARIANT))
 
 migrated: setup  ## The migrated vLLM-Omni: wheel and diff in build/migration, unpacked in build/migrated
@@ -40,10 +46,13 @@ build/migrated/.complete: $(LIBRARY)
 
 test: lint test-unit test-rig  ## Everything: about 20 minutes on 2 cores
 
-test-unit: setup  ## What needs no server: under 3 minutes
+packages:  ## Programs that some tests need: Debian's chromium and prometheus, if they are missing
+	@$(PYTHON) scripts/packages.py
+
+test-unit: setup packages  ## What needs no server: under 3 minutes
 	@$(BIN)/python -m pytest tests --ignore=tests/rig
 
-test-rig: migrated  ## What needs the real server
+test-rig: migrated packages  ## What needs the real server
 	@$(BIN)/python -m pytest tests/rig
 
 lint: setup  ## Style, types, layers, changelog fragments
@@ -55,6 +64,9 @@ lint: setup  ## Style, types, layers, changelog fragments
 
 bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
 	@$(BIN)/python -m benchmarks --json build/bench.json
+
+docs: setup  ## The documents that are made from the code
+	@$(BIN)/python -m vllm_omni_errors.explain > docs/errors.md
 
 mutants: setup  ## Mutation run over the record's modules, about 40 minutes; docs/mutation.md explains the survivors
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "mutmut>=3.8,<4"

@@ -7,12 +7,9 @@ from vllm_omni_errors import convert, upstream
 from vllm_omni_errors.transports import envelope
 
 from .measure import Result, medians
-from .sanitizer import MESSAGE
+from .sanitizer import MESSAGE, WITH_A_MODEL_ID
 
-MESSAGES = {
-    "a plain message": MESSAGE,
-    "a message with a model id": "max_tokens is 4096, too large for the model meta-llama/Llama-3.1-8B-Instruct here.",
-}
+MESSAGES = {"a plain message": MESSAGE, "a message with a model id": WITH_A_MODEL_ID}
 
 
 def run() -> Iterator[Result]:

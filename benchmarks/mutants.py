@@ -2,8 +2,9 @@
 """Mutation run over the modules that everything else trusts: ``python benchmarks/mutants.py [MODULE …]``.
 
 Needs mutmut 3 (``pip install mutmut``). Every module is mutated against its own tests alone, in a copy under
-``build/mutation``. Prints the survivors; exit code 1 if they are 5 % or more of a module's mutants. What mutmut leaves
-alone, the rows of the tables, tests remove one by one: rules of the sanitizer, rows of the catalogue.
+``build/mutation``, on as many processors as this process may use (``taskset``). Prints the survivors; exit code 1 if
+they are 5 % or more of a module's mutants. What mutmut leaves alone, the rows of the tables, tests remove one by one:
+rules of the sanitizer, rows of the catalogue.
 """
 
 import os
@@ -22,6 +23,7 @@ TESTS = {
     "convert": ("test_convert",),
     "public_text": ("test_public_text",),
     "wire": ("test_wire",),
+    "stage": ("test_stage",),
 }
 HELPERS = ("conftest.py", "record_strategies.py", "text_corpus.py", "golden")
 LIMIT = 0.05
@@ -36,6 +38,7 @@ pytest_add_cli_args=
     -q
     -p
     no:cacheprovider
+    --hypothesis-profile=ci
 also_copy=
     pyproject.toml
 """
@@ -69,10 +72,10 @@ def mutmut(*arguments: str) -> str:
 def run(module: str) -> bool:
     """Mutate a module and print what survived; whether that is little enough."""
     prepare(module)
-    log = mutmut("run", "--max-children", str(os.cpu_count() or 1))
+    log = mutmut("run", "--max-children", str(len(os.sched_getaffinity(0))))
     statuses = re.findall(rf"vllm_omni_errors\.{module}\.(\S+): ([\w ]+)", mutmut("results", "--all", "true"))
-    if not statuses:
-        print(log[-3_000:])
+    if not statuses or any(status == "not checked" for _, status in statuses):
+        print(f"{module}: the run did not come to its end\n{log[-3_000:]}", flush=True)
         return False
     survivors = [name for name, status in statuses if status in ("survived", "no tests", "suspicious")]
     share = len(survivors) / len(statuses)

@@ -10,6 +10,13 @@ from vllm_omni_errors.public_text import sanitize
 from .measure import Result, medians
 
 MESSAGE = "The prompt is too long for this model: please make it shorter, and try it again."
+WITH_A_MODEL_ID = "max_tokens is 4096, too large for the model meta-llama/Llama-3.1-8B-Instruct here."
+ORDINARY = {
+    "80 bytes": MESSAGE,
+    "80 bytes with a model id": WITH_A_MODEL_ID,
+    "1 KB": (MESSAGE + " ") * 12,
+    "1 KB with a model id": (MESSAGE + " ") * 11 + WITH_A_MODEL_ID,
+}
 SHAPES = {
     "slashes": "/a",
     "dots": "../",
@@ -34,7 +41,7 @@ UPSTREAM_CHARACTERS = 512
 def run() -> Iterator[Result]:
     """Yield every line of the subject."""
     theirs = upstream.original("sanitize_message")
-    for name, text in (("80 bytes", MESSAGE), ("1 KB", (MESSAGE + " ") * 12)):
+    for name, text in ORDINARY.items():
         found = medians({"ours": partial(sanitize, text), "theirs": partial(theirs, text)})
         yield Result("sanitizer", f"{name}, ours", found["ours"], "µs")
         yield Result("sanitizer", f"{name}, ours / upstream's", found["ours"] / found["theirs"], "×")

@@ -18,6 +18,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -36,12 +37,13 @@ INPUTS = ("scripts/setup.py", "requirements.lock", "pyproject.toml", "rig/pyproj
 CAUSES = (
     (r"No space left on device", "the disk is full; free about 6 GB"),
     (
-        r"Could not find a version|No matching distribution",
-        "the package registry does not offer a package of this version for this Python and machine",
+        r"Connection ?Error|ConnectionRefused|NewConnectionError|Max retries|Read timed out|Temporary failure"
+        r"|ProxyError|SSLError|HTTP err|connection broken|Cannot connect",
+        "a download failed; check the network or pip's settings",
     ),
     (
-        r"ConnectionError|NewConnectionError|Max retries|Read timed out|Temporary failure|ProxyError|SSLError|HTTP err",
-        "a download failed; check the network or pip's settings",
+        r"Could not find a version|No matching distribution",
+        "the package registry does not offer a package of this version for this Python and machine",
     ),
     (r"ResolutionImpossible|conflicting dependencies", "a missing package would replace one that is already there"),
 )
@@ -207,7 +209,12 @@ def exclusive() -> Iterator[None]:
         yield
 
 
+def _terminate(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, _terminate)
     parser = argparse.ArgumentParser(description="Make or extend the project's environment.")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="directory (default: .venv)")
     venv = Path(os.path.abspath(parser.parse_args().venv))

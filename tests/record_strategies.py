@@ -13,9 +13,9 @@ def records() -> st.SearchStrategy[OmniErrorDetails]:
             message=st.text(max_size=80),
             category=st.just(category),
             status_code=st.integers(400, 499) if category == "client" else st.integers(500, 599),
-            error_type=st.text(max_size=20),
+            error_type=st.text(max_size=20) | st.sampled_from(["BadRequestError", "Not Found", "x" * 200]),
             parameter=st.none() | st.text(max_size=20),
-            request_id=st.none() | st.text(max_size=20),
+            request_id=st.none() | st.text(max_size=20) | st.sampled_from(["chatcmpl-9a0b1c", "x" * 200]),
             stage_id=st.none() | st.integers(),
             fatal=st.just(False) if category == "client" else st.booleans(),
         )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import copy
+import dataclasses
 import json
 import logging
 from http import HTTPStatus
@@ -9,10 +10,11 @@ from typing import Any
 import pydantic
 import pytest
 from fastapi.exceptions import RequestValidationError
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from record_strategies import records
 from starlette.exceptions import HTTPException
+from text_corpus import planted
 
 from vllm_omni_errors import convert, exceptions, metrics, upstream
 from vllm_omni_errors.catalogue import GENERIC
@@ -38,6 +40,97 @@ LoRA = upstream_class("LoRAAdapterNotFoundError", upstream.VLLMNotFoundError)
 def having(exc: Exception, **attributes: object) -> Exception:
     vars(exc).update(attributes)
     return exc
+
+
+# --- the record's invariants (RFC, section 2), where exceptions become records and back -------------------------------
+
+PRIVATE = {text: pieces for _, text, pieces in planted(300, seed=3)}
+AUTHORED = (
+    upstream.VLLMClientError,
+    upstream.VLLMServerError,
+    exceptions.OmniClientError,
+    exceptions.OmniConflictError,
+    exceptions.OmniServerError,
+    exceptions.OmniStageTimeoutError,
+)
+UNKNOWN = (Exception, ValueError, TypeError, OverflowError, NotImplementedError, KeyError, OSError, RuntimeError)
+attributes = st.dictionaries(
+    st.sampled_from(
+        ["status_code", "error_type", "parameter", "http_status", "detail", "message", "fatal", "category"]
+    ),
+    st.none() | st.booleans() | st.integers(0, 700) | st.text(max_size=20),
+)
+
+
+@given(st.sampled_from([*AUTHORED, Graceful, Generation]), attributes, st.booleans())
+def test_invariant_client_errors_have_a_4xx_status_and_server_errors_have_a_5xx_status(
+    cls: type[Exception], own: dict[str, object], raw: bool
+) -> None:
+    details = to_details(having(cls("no"), **own), raw=raw)
+    assert details.status_code // 100 == {"client": 4, "server": 5}[details.category]
+    if issubclass(cls, upstream.VLLMServerError):
+        assert details.category == "server"
+
+
+@given(st.sampled_from(UNKNOWN), st.text(max_size=20), attributes, st.text(min_size=1, max_size=20))
+@example(ValueError, "size is bad", {"status_code": 400}, "VLLMClientError")
+def test_invariant_unknown_exceptions_normalize_to_server_error_500(
+    base: type[Exception], text: str, own: dict[str, object], name: str
+) -> None:
+    for cls in (base, type(name.replace("\0", ""), (base,), {"__module__": "somewhere.vllm"})):
+        assert to_details(having(cls(text), **own)) == OmniErrorDetails(GENERIC, "server", 500, "InternalServerError")
+
+
+@given(st.sampled_from([upstream.EngineDeadError, upstream.EngineGenerateError, *AUTHORED, *UNKNOWN]), attributes)
+def test_invariant_fatal_true_is_valid_only_for_server_errors(cls: type[Exception], own: dict[str, object]) -> None:
+    details = to_details(having(cls("no"), **own))
+    assert details.fatal is (cls is upstream.EngineDeadError)
+    assert not details.fatal or details.category == "server"
+
+
+@given(
+    st.sampled_from(AUTHORED),
+    st.sampled_from(list(PRIVATE)),
+    st.sampled_from(["text", "parameter", "value", "error_type", "cause", "note", "detail", "raw text"]),
+)
+def test_invariant_tracebacks_exceptions_media_tensors_credentials_and_rejected_values_are_never_serialized(
+    cls: type[Exception], text: str, where: str
+) -> None:
+    exc: Exception = cls("The request failed.")
+    if where in ("text", "raw text", "detail"):
+        exc = {"text": cls, "raw text": ValueError, "detail": lambda detail: HTTPException(400, detail)}[where](text)
+    elif where == "value":
+        exc = upstream.VLLMValidationError("size is bad", parameter="size", value=text)
+    elif where == "cause":
+        exc.__cause__ = exc.__context__ = RuntimeError(text)
+    elif where == "note":
+        exc.add_note(text)
+    else:
+        having(exc, **{where: text})
+    for raw in (False, True):
+        details = to_details(exc, raw=raw)
+        serialized = repr(dataclasses.asdict(details)) + repr(asdict_of(to_exception(details)))
+        assert not [piece for piece in PRIVATE[text] if piece in serialized]
+
+
+def asdict_of(exc: Exception) -> tuple[object, ...]:
+    return exc.args, vars(exc)
+
+
+@given(records())
+def test_invariant_consumers_use_category_not_the_numeric_status_to_reconstruct_ownership(
+    details: OmniErrorDetails,
+) -> None:
+    owner, other = upstream.VLLMClientError, upstream.VLLMServerError
+    if details.category == "server":
+        owner, other = other, owner  # type: ignore[assignment]
+    assert isinstance(to_exception(details), owner)
+    assert not isinstance(to_exception(details), other)
+    # Even if a record could contradict itself: the number has no say.
+    for status in (404, 418, 500, 503):
+        forged: Any = copy.copy(details)
+        object.__setattr__(forged, "status_code", status)
+        assert isinstance(to_exception(forged), owner)
 
 
 @pytest.mark.parametrize(
@@ -479,3 +572,11 @@ def test_the_text_of_a_stand_in_is_that_of_the_original_that_it_holds() -> None:
 
     assert to_details(StandIn(exceptions.OmniConflictError("the job is done"))).message == "the job is done"
     assert to_details(StandIn(ValueError("private"))).message == "Conflict"
+    no_text = exceptions.OmniConflictError("the job is done")
+    no_text.args = ()
+    assert to_details(StandIn(no_text)).message == "Conflict"
+
+
+def test_the_text_of_an_exception_inside_another_is_not_its_text() -> None:
+    assert to_details(upstream.VLLMServerError(upstream.VLLMNotFoundError("private"))).message == GENERIC
+    assert to_details(upstream.VLLMClientError(Exception("private"))).message == "Bad Request"

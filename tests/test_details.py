@@ -2,6 +2,7 @@
 import copy
 import dataclasses
 import pickle
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from record_strategies import records
+from text_corpus import planted
 
-from vllm_omni_errors.details import OmniErrorDetails
-from vllm_omni_errors.public_text import MAX_IDENTIFIER_CHARACTERS, sanitize
+from vllm_omni_errors.details import LOWEST_STATUS, Category, OmniErrorDetails
+from vllm_omni_errors.public_text import MAX_CHARACTERS, MAX_IDENTIFIER_CHARACTERS, identifier, sanitize
 
+PRIVATE = {text: pieces for _, text, pieces in planted(300, seed=2)}
+texts = st.text(max_size=300) | st.sampled_from(list(PRIVATE))
 VALID: dict[str, Any] = {"message": "no", "category": "client", "status_code": 400, "error_type": "BadRequestError"}
 
 
@@ -43,7 +47,7 @@ def test_is_frozen_and_has_no_room_for_more() -> None:
 @example(500)
 @example(599)
 @example(600)
-def test_client_errors_have_a_4xx_status_and_server_errors_a_5xx_status(status: int) -> None:
+def test_invariant_client_errors_have_a_4xx_status_and_server_errors_have_a_5xx_status(status: int) -> None:
     for category, lowest in (("client", 400), ("server", 500)):
         if lowest <= status < lowest + 100:
             assert OmniErrorDetails("no", category, status, "x").status_code == status  # type: ignore[arg-type]
@@ -54,10 +58,16 @@ def test_client_errors_have_a_4xx_status_and_server_errors_a_5xx_status(status: 
                 OmniErrorDetails("no", category, status, "x")  # type: ignore[arg-type]
 
 
-def test_fatal_is_valid_only_for_server_errors() -> None:
-    assert OmniErrorDetails("no", "server", 500, "x", fatal=True).fatal
-    with pytest.raises(ValueError, match=r"\Aonly a server error can be fatal\Z"):
-        OmniErrorDetails(**VALID, fatal=True)
+@given(st.sampled_from(list(LOWEST_STATUS)), st.integers(0, 99), st.booleans())
+@example("client", 0, True)
+@example("server", 0, True)
+def test_invariant_fatal_true_is_valid_only_for_server_errors(category: Category, offset: int, fatal: bool) -> None:
+    status = LOWEST_STATUS[category] + offset
+    if fatal and category == "client":
+        with pytest.raises(ValueError, match=r"\Aonly a server error can be fatal\Z"):
+            OmniErrorDetails("no", category, status, "x", fatal=fatal)
+    else:
+        assert OmniErrorDetails("no", category, status, "x", fatal=fatal).fatal is fatal
 
 
 def test_knows_two_categories() -> None:
@@ -92,19 +102,81 @@ def test_keeps_a_plain_number_of_an_enumerated_status() -> None:
     assert details.status_code == 409
 
 
-@given(st.text(), st.text(max_size=300))
-def test_messages_and_parameter_names_are_sanitized(message: str, parameter: str) -> None:
-    details = OmniErrorDetails(message, "client", 400, "x", parameter)
+@given(texts, texts)
+@example("a word " * 100_000, "p" * 100_000)
+def test_invariant_public_messages_and_parameter_names_are_sanitized(message: str, name: str) -> None:
+    details = OmniErrorDetails(message, "client", 400, name, name)
     assert details.message == sanitize(message)
+    assert details.parameter == identifier(name)
+    assert details.error_type == (identifier(name) or "")
+
+
+@given(st.sampled_from(list(PRIVATE)))
+def test_invariant_tracebacks_exceptions_media_tensors_credentials_and_rejected_values_are_never_serialized(
+    text: str,
+) -> None:
+    details = OmniErrorDetails(text, "client", 400, text, text)
+    assert not [piece for piece in PRIVATE[text] if piece in repr(dataclasses.asdict(details))]
+    for field in dataclasses.fields(OmniErrorDetails):
+        for no_text in (RuntimeError("raw"), b"media", [0.5]):
+            with pytest.raises(TypeError):
+                OmniErrorDetails(**{**VALID, field.name: no_text})
+
+
+@given(texts, texts, st.text(max_size=300))
+@example("a word " * 100_000, "p" * 100_000, "r" * 100_000)
+@example("a", "\n", "\r\nSet-Cookie: x")
+@example("\ud800" * 3_000, "\ud800" * 200, "\ud800")
+def test_every_text_of_a_record_is_bounded_and_has_bytes(message: str, name: str, request_id: str) -> None:
+    details = OmniErrorDetails(message, "client", 400, name, name, request_id)
+    assert len(details.message) <= MAX_CHARACTERS
+    assert len(details.error_type) <= MAX_IDENTIFIER_CHARACTERS
     assert details.parameter is None or len(details.parameter) <= MAX_IDENTIFIER_CHARACTERS
+    assert details.request_id is None or re.fullmatch(r"[A-Za-z0-9._:-]{1,128}", details.request_id)
+    repr(dataclasses.astuple(details)).encode()
+
+
+@given(texts, texts, st.text(max_size=300))
+def test_a_record_made_of_a_records_fields_is_that_record(message: str, name: str, request_id: str) -> None:
+    details = OmniErrorDetails(message, "client", 400, name, name, request_id)
+    assert OmniErrorDetails(**dataclasses.asdict(details)) == details
+
+
+def test_ordinary_types_and_ids_come_through_unchanged() -> None:
+    for error_type in (*(status.phrase for status in HTTPStatus), "UnprocessableEntityError", "Odd_type-2"):
+        for request_id in ("chatcmpl-9a0b1c2d3e4f5a6b", "123e4567-e89b-12d3-a456-426614174000", "a:b.c_d"):
+            details = OmniErrorDetails("no", "server", 500, error_type, request_id=request_id)
+            assert (details.error_type, details.request_id) == (error_type, request_id)
+
+
+@given(records(), st.none() | st.sampled_from(["r", "other"]), st.none() | st.integers(0, 9))
+def test_is_completed_with_what_it_does_not_know(
+    details: OmniErrorDetails, request_id: str | None, stage_id: int | None
+) -> None:
+    completed = details.completed(request_id=request_id, stage_id=stage_id)
+    assert completed.request_id == (request_id if details.request_id is None else details.request_id)
+    assert completed.stage_id == (stage_id if details.stage_id is None else details.stage_id)
+    assert dataclasses.replace(completed, request_id=details.request_id, stage_id=details.stage_id) == details
+    assert completed.completed(request_id="later", stage_id=99).stage_id == (
+        99 if completed.stage_id is None else completed.stage_id
+    )
+
+
+def test_a_record_that_knows_all_is_completed_by_itself() -> None:
+    whole = OmniErrorDetails(**VALID, request_id="r", stage_id=0)
+    assert whole.completed(request_id="other", stage_id=9) is whole
+    unknown = OmniErrorDetails(**VALID)
+    assert unknown.completed(request_id=None, stage_id=None) is unknown
 
 
 def test_a_secret_does_not_get_in_by_replacing_a_field() -> None:
     details = dataclasses.replace(
-        OmniErrorDetails(**VALID), message="see /home/someone/key.pem", parameter="/etc/passwd"
+        OmniErrorDetails(**VALID),
+        message="see /home/someone/key.pem",
+        parameter="/etc/passwd",
+        error_type="sk-abcdefghijklmnop1",
     )
-    assert details.message == "see <path>"
-    assert details.parameter == "<path>"
+    assert (details.message, details.parameter, details.error_type) == ("see <path>", "<path>", "<redacted>")
 
 
 @given(records())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vllm_omni_errors import explain
 from vllm_omni_errors.catalogue import CATALOGUE, Row
 
 CONTRACT = (Path(__file__).parent.parent / "docs" / "contract.md").read_text()
@@ -33,3 +34,8 @@ def test_contract_documents_the_row(row: Row) -> None:
 def test_contract_documents_no_row_that_is_not_there() -> None:
     rows = [line for line in CONTRACT.splitlines() if line.startswith("| `")]
     assert sorted(rows) == sorted(documented(row) for row in CATALOGUE)
+
+
+def test_the_reference_of_errors_is_that_of_the_catalogue() -> None:
+    """`make docs` writes it."""
+    assert (Path(__file__).parent.parent / "docs" / "errors.md").read_text() == explain.markdown()

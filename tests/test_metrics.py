@@ -64,3 +64,53 @@ def test_a_directory_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path)
 def test_vllm_does_not_unregister_the_counter() -> None:
     """``vllm/v1/metrics/prometheus.py`` removes every collector that has "vllm" in its name."""
     assert "vllm" not in run("from vllm_omni_errors import metrics\nprint(metrics.BROKEN_RECORDS)")
+
+
+ERROR = """
+from vllm_omni_errors import OmniErrorDetails, metrics
+from prometheus_client import REGISTRY
+
+def count(*given, transport="http", **more):
+    metrics.count_error(OmniErrorDetails(*given, **more), transport)
+
+def show():
+    for family in REGISTRY.collect():
+        for sample in family.samples:
+            if sample.name == "omni_errors_total":
+                print(*(sample.labels[name] or "-" for name in metrics.ERROR_LABELS), int(sample.value))
+"""
+
+
+def test_errors_are_counted_by_what_the_client_saw() -> None:
+    code = """
+count("no", "client", 404, "NotFoundError")
+count("no", "client", 404, "NotFoundError")
+count("no", "server", 500, "InternalServerError", stage_id=1, fatal=True, transport="sse")
+metrics.count_cancelled("http")
+show()
+"""
+    assert run(ERROR + code).splitlines() == [
+        "http client NotFoundError 404 - false 2",
+        "sse server InternalServerError 500 1 true 1",
+        "http cancelled - - - false 1",
+    ]
+
+
+def test_what_a_client_or_a_stage_names_makes_no_new_series() -> None:
+    code = """
+for number in range(200):
+    count("no", "client", 400, f"Type{number}", stage_id=1000 + number)
+    count("no", "client", 400, "BadRequestError", stage_id=-1 - number)
+show()
+"""
+    assert run(ERROR + code).splitlines() == [
+        "http client other 400 other false 200",
+        "http client BadRequestError 400 other false 200",
+    ]
+
+
+def test_counting_errors_without_prometheus_client_fails_nothing() -> None:
+    hidden = "import sys\nsys.modules['prometheus_client'] = None\n" + ERROR.replace(
+        "from prometheus_client import REGISTRY\n", ""
+    )
+    assert run(hidden + 'count("no", "client", 404, "NotFoundError")\nprint("went on")') == "went on"

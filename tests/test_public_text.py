@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -144,6 +145,7 @@ REPLACED = [
     ("a\0b\x1b[31mc\x85d\u202ee", "a<U+0000>b<U+001B>[31mc<U+0085>d<U+202E>e"),
     ("a\ud800b", "a<U+D800>b"),
     ("  padded  ", "padded"),
+    ("\x85 edges \x1f", "<U+0085> edges <U+001F>"),
     ("", ""),
     (r"on C:\my models\x and D:/y", "on <path> and <path>"),
     (r"in \Windows\System32 and models\x.bin", "in <path> and <path>"),
@@ -249,6 +251,10 @@ def test_a_hostile_subclass_of_str_breaks_nothing() -> None:
         __hash__ = str.__hash__
 
     assert sanitize(Hostile("see /etc/passwd")) == "see <path>"
+    for name in ("size", "/etc/passwd", "BadRequestError"):
+        assert type(identifier(Hostile(name))) is str
+        assert identifier(Hostile(name)) == identifier(name)
+    assert type(request_id(Hostile("chatcmpl-1"))) is str
 
 
 def test_a_long_text_is_cut_at_the_boundary_of_a_token() -> None:
@@ -271,6 +277,7 @@ def test_a_list_of_what_was_replaced_is_cut() -> None:
     assert sanitize("see /etc/passwd " * 31) == ("see <path> " * 31).strip()
     assert sanitize("see /etc/passwd " * 32) == ("see <path> " * 32).strip()
     assert sanitize("<tag> " * 40) == ("<tag> " * 40).strip()
+    assert sanitize("see /etc/passwd " + "<tag> " * 40) == ("see <path> " + "<tag> " * 40).strip()
 
 
 def test_a_single_endless_token_is_not_shown_at_all() -> None:
@@ -281,15 +288,12 @@ def test_every_rule_sees_a_bounded_text(monkeypatch: pytest.MonkeyPatch) -> None
     """The work is bounded, not measured: a text of a million characters reaches no pattern."""
     seen: list[int] = []
 
-    class Recording:
-        def __init__(self, pattern: re.Pattern[str]) -> None:
-            self.pattern = pattern
+    def recording(substitute: Callable[[str], str], text: str) -> str:
+        seen.append(len(text))
+        return substitute(text)
 
-        def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
-            seen.append(len(text))
-            return self.pattern.sub(replacement, text)
-
-    steps = [("", (" ", ""), Recording(rule.pattern).sub, rule.replacement) for rule in RULES]
+    always = frozenset(public_text._MARKS)
+    steps = [(always, (), functools.partial(recording, substitute)) for _, _, substitute in public_text._STEPS]
     monkeypatch.setattr(public_text, "_STEPS", steps)
     for shape in ("/a", "a/b ", "\\", '"', "=", "\n", "sk-", "[(", "的/", "-----BEGIN "):
         sanitize(shape * (1_000_000 // len(shape)))
@@ -302,14 +306,15 @@ def test_the_hints_of_a_rule_are_lower_case(rule: public_text.Rule) -> None:
     assert all(hint == hint.lower() for hint in rule.hints)
 
 
-@given(HOSTILE)
-def test_hints_only_save_work(text: str) -> None:
+@given(HOSTILE | st.sampled_from([text for text, _ in REPLACED]))
+def test_marks_and_hints_only_save_work(text: str) -> None:
+    text = public_text._BINARY.sub(public_text.DATA, text)  # comes before the marks, where a text needs it
     lowered = text.lower()
     for rule in RULES:
         if rule.hints and rule.pattern.search(text):
             assert any(hint in lowered for hint in rule.hints), rule.kind
-        if not rule.hints and rule.pattern.sub(rule.replacement, text) != text:
-            assert public_text._has_long_word(text), rule.kind
+        if rule.pattern.search(text):
+            assert not public_text._marks(text, lowered).isdisjoint(rule.needs or {rule.kind}), rule.kind
 
 
 @given(st.none() | st.text(max_size=400) | HOSTILE)
@@ -326,8 +331,21 @@ def test_an_identifier_is_cut_to_its_length() -> None:
     assert identifier(words[:127] + "cd") == words[:125].rstrip() + "..."
     assert identifier("abcd " * 40) == ("abcd " * 25)[:124] + "..."
     assert identifier("sk-abcdefghijklmnop1") == "<redacted>"
-    for name in ("hf_aaaaaaaaaa1", "hf_aaaaaaaaaaa1"):
+    for name in ("hf_aaaaaaaaaa1", "hf_aaaaaaaaaaa1", "d" + "1" * 30, "d" + "1" * 31):
         assert identifier(name) == sanitize(name)
+
+
+@given(st.from_regex(r"\A(?:hf_|AKIA|[a-z]_|\w)[A-Za-z0-9_]{0,40}\Z"))
+def test_a_name_of_letters_and_digits_is_what_the_sanitizer_makes_of_it(name: str) -> None:
+    assert identifier(name) == (sanitize(name) or None)
+
+
+def test_a_name_that_looks_like_something_else_when_it_is_cut_is_not_shown() -> None:
+    words = "a name of many words " * 6
+    whole, cut = (words[:115] + name for name in ("see a/b.pyramid", "see a/b.py..."))
+    assert sanitize(whole) == whole
+    assert (len(cut), sanitize(cut)) == (128, words[:115] + "see <path>...")
+    assert identifier(whole) == "<data>"
 
 
 @pytest.mark.parametrize(("length", "cut"), [(19, False), (20, False), (21, True), (40, True)])
@@ -381,10 +399,14 @@ def test_a_file_is_known_by_its_type_in_either_case() -> None:
         assert not pattern.fullmatch(name), name
 
 
-def test_a_word_is_long_if_a_key_fits_into_it() -> None:
-    assert public_text._has_long_word("a " + "b" * public_text.MIN_KEY_CHARACTERS)
-    assert not public_text._has_long_word("a " + "b" * (public_text.MIN_KEY_CHARACTERS - 1))
-    assert not public_text._has_long_word("  ")
+def test_a_key_is_looked_for_in_words_into_which_one_fits() -> None:
+    short = "fw_" + "a1" * 6
+    assert len(short) == public_text.MIN_KEY_CHARACTERS
+    assert sanitize(f"a {short} b") == "a <redacted> b"
+    assert sanitize(f"internationalization {short} internationalization").split()[1] == "<redacted>"
+    assert public_text._marks(f"a {short} b", "") == {"key"}
+    assert public_text._marks(f"a {short[:-1]} b", "") == set()
+    assert public_text._marks("", "") == set()
 
 
 def test_a_table_is_its_words() -> None:

@@ -2,16 +2,27 @@
 """Raw exceptions and returned error responses become typed where they are known to be one or the other."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pydantic
 import pytest
 from starlette.datastructures import State
+from vllm import SamplingParams
 from vllm.exceptions import VLLMNotFoundError, VLLMServerError, VLLMValidationError
 
 from vllm_omni_errors import OmniErrorDetails, OmniServiceUnavailableError, exceptions, seams, to_details, upstream
-from vllm_omni_errors.seams import fill_missing_handlers, media_error, reads_request, request_error, response_error
+from vllm_omni_errors.seams import (
+    check_stage_parameters,
+    fill_missing_handlers,
+    media_error,
+    reads_request,
+    reads_stage_parameters,
+    request_error,
+    response_error,
+)
 
 
 def response(message: str, error_type: str, code: int, param: str | None = None) -> SimpleNamespace:
@@ -180,3 +191,76 @@ def test_case_m15_media_that_may_be_readable_later_is_500(make: Callable[[], Exc
 def test_other_typed_media_errors_pass() -> None:
     exc = upstream.VLLMValidationError("too many images", parameter="image")
     assert media_error(exc, parameter="other") is exc
+
+
+def test_other_types_are_the_clients_mistake_where_the_seam_says_so() -> None:
+    def read(parts: Any) -> Any:
+        return parts.kind
+
+    seam = reads_request(read, parameter="messages", also=(AttributeError,))
+    with pytest.raises(VLLMValidationError) as caught:
+        seam(5)
+    assert (caught.value.args[0], caught.value.parameter) == (seams.UNREADABLE, "messages")
+    assert seam(SimpleNamespace(kind="text")) == "text"
+
+
+@dataclass
+class OfADiffusionStage:
+    height: int | None = None
+    strength: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seed": "x"},
+        {"temperature": "hot"},
+        {"temperature": None},
+        {"extra_args": 5},
+        {"bad_words": [5]},
+        {"stop": {"a": 1}},
+        {"structured_outputs": {"json": "{"}},
+        {"max_tokens": 2**70},
+        {"nobody_knows": 1},
+    ],
+    ids=str,
+)
+def test_parameters_of_a_stage_that_would_not_arrive_are_the_clients_mistake(values: dict[str, Any]) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        reads_stage_parameters(SamplingParams)(**values)
+    assert to_details(caught.value).status_code == 400
+    assert str(next(iter(values.values()))) not in to_details(caught.value).message
+
+
+def test_what_vllm_says_itself_about_a_parameter_stays() -> None:
+    with pytest.raises(VLLMValidationError) as named:
+        reads_stage_parameters(SamplingParams)(temperature=-3)
+    assert named.value.parameter == "temperature"
+    with pytest.raises(VLLMValidationError) as unnamed:
+        reads_stage_parameters(SamplingParams)(n=-1)
+    assert (unnamed.value.args[0], unnamed.value.parameter) == ("n must be at least 1, got -1.", "sampling_params_list")
+
+
+def test_parameters_of_a_stage_that_are_right_are_as_they_were() -> None:
+    given = {"temperature": 1, "max_tokens": 5, "stop": ["x"], "extra_args": {"a": [1]}, "seed": None}
+    assert reads_stage_parameters(SamplingParams)(**given) == SamplingParams(**given)
+    assert reads_stage_parameters(OfADiffusionStage)(height=5, strength=1) == OfADiffusionStage(5, 1)
+
+
+@pytest.mark.parametrize("values", [{"height": "x"}, {"height": 2.5}, {"strength": "x"}, {"nobody_knows": 1}], ids=str)
+def test_parameters_of_a_diffusion_stage_have_their_types(values: dict[str, Any]) -> None:
+    with pytest.raises(VLLMValidationError):
+        reads_stage_parameters(OfADiffusionStage)(**values)
+
+
+@pytest.mark.parametrize("given", [5, "x", {"a": 1}, [{}, {}, {}]], ids=str)
+def test_a_list_of_parameters_is_one_and_has_no_more_entries_than_stages(given: object) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        check_stage_parameters(given, stages=2)
+    assert caught.value.parameter == "sampling_params_list"
+
+
+@pytest.mark.parametrize(("given", "stages"), [([], 2), ([{}, {}], 2), ([{}, {}, {}], 0)])
+def test_a_list_of_parameters_may_be_shorter(given: object, stages: int) -> None:
+    check_stage_parameters(given, stages=stages)

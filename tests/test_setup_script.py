@@ -68,6 +68,7 @@ def test_the_supported_pythons_pass(setup_script: ModuleType, version: tuple[int
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("ERROR: Could not find a version that satisfies the requirement x", "does not offer a package"),
         ("ConnectionError: Max retries exceeded", "a download failed"),
+        ("NewConnectionError: refused\nERROR: No matching distribution found for x", "a download failed"),
         ("ERROR: something else", "ERROR: something else"),
     ],
 )

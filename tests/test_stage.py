@@ -197,14 +197,16 @@ def test_invariant_consumers_use_category_not_the_numeric_status_to_reconstruct_
 
 
 def test_an_untyped_exception_goes_to_the_log_whole(log: pytest.LogCaptureFixture) -> None:
+    raw = RawError(PRIVATE)
     try:
-        raises(RawError(PRIVATE))()
+        raises(raw)()
     except RawError as exc:
         normalize(exc, request_id="chatcmpl-1", stage_id=3)
     [entry] = log.records
     assert entry.levelno == logging.ERROR
+    assert entry.exc_info == (RawError, raw, raw.__traceback__)  # what handlers that are no formatter read
     assert entry.getMessage() == "request 'chatcmpl-1', stage 3: RawError"
-    for part in ("Traceback", "raises(RawError(PRIVATE))()", f"RawError: {PRIVATE}"):
+    for part in ("Traceback", "raises(raw)()", f"RawError: {PRIVATE}"):
         assert part in log.text
 
 
@@ -212,7 +214,7 @@ def test_a_clients_error_is_one_line_without_traceback_or_rejected_value(log: py
     normalize(upstream.VLLMValidationError("no\nsuch size", parameter="size", value=PRIVATE), request_id="r\n2")
     [entry] = log.records
     assert (entry.levelno, entry.exc_info) == (logging.INFO, None)
-    assert entry.getMessage() == "request 'r\\n2', stage None: VLLMValidationError: no such size"
+    assert entry.getMessage() == "request 'r2', stage None: VLLMValidationError: no such size"
 
 
 def test_an_exception_that_carries_its_record_is_not_logged_again(log: pytest.LogCaptureFixture) -> None:
@@ -273,7 +275,7 @@ def test_an_asynchronous_report_is_awaited(run: Run) -> None:
 def test_an_asynchronous_report_is_refused_where_nothing_can_await_it() -> None:
     async def report(details: OmniErrorDetails) -> None: ...
 
-    with pytest.raises(TypeError, match="use `async with`"):
+    with pytest.raises(TypeError, match=r"\Athe report of this guard is asynchronous: use `async with`\Z"):
         in_a_block(raises(RawError()), guard(report))
 
 
@@ -594,6 +596,16 @@ async def test_an_asynchronous_generator_is_cancelled_where_it_waits() -> None:
         await anext(items)
     assert closed == ["inner"]
     assert await anext(items, None) is None
+
+
+async def test_an_asynchronous_generator_ends_where_the_inner_one_does_and_not_at_an_empty_item() -> None:
+    @deadline(60)
+    async def serve() -> AsyncIterator[int | None]:
+        yield None
+        yield 1
+
+    items = serve()
+    assert [await anext(items, "end") for _ in range(4)] == [None, 1, "end", "end"]
 
 
 async def test_the_consumer_of_an_asynchronous_generator_is_not_cancelled() -> None:

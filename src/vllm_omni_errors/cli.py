@@ -268,6 +268,42 @@ def _write_json(path: Path | None, document: dict[str, Any]) -> None:
         raise CouldNotRun(f"{path}: cannot write: {error.strerror}.\nChoose another --json.") from None
 
 
+@group.command()
+@click.argument("word", metavar="TYPE-OR-STATUS")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Write it as JSON as well; - is standard output.",
+)
+def explain(word: str, json_file: Path | None) -> None:
+    """Say what an error means: whose it is, whether to retry, where it comes from, what to look at.
+
+    TYPE-OR-STATUS is an HTTP status, the `type` of an error object, or the name of an exception class.
+
+    \b
+    Examples:
+      omni-errors explain 503
+      omni-errors explain GuardrailViolationError
+      omni-errors explain EngineDeadError --json -
+    """
+    from vllm_omni_errors import explain as explanations
+
+    found = explanations.explain(word)
+    if not found:
+        near = explanations.alike(word)
+        hint = f"Did you mean {' or '.join(near)}?" if near else "Give a status, a type or an exception class."
+        raise CouldNotRun(f"{word}: no error of the contract is called so.\n{hint}")
+    _write_json(json_file, {"errors": [explanations.fields(each) for each in found]})
+    if str(json_file) == "-":
+        return
+    for each in found:
+        click.secho(f"{each.status} {each.error_type}", bold=True)
+        for title, sentence in explanations.lines(each):
+            click.echo(f"  {title + ':':<12}{sentence.replace('`', '')}")
+        click.echo()
+
+
 # The way in
 
 

@@ -47,7 +47,7 @@ def to_details(
         raise exc
     record = attribute(exc, "details", OmniErrorDetails)
     if record is not None:
-        return _completed(record, request_id, stage_id)
+        return record.completed(request_id=request_id, stage_id=stage_id)
     row = catalogue.raw_row_for(type(exc)) if raw else catalogue.row_for(type(exc))
     for name in ("error_stage_id", "stage_id"):
         found = attribute(exc, name, int)
@@ -71,14 +71,6 @@ def _leaves(group: BaseException) -> Iterator[BaseException]:
             waiting.extend(reversed(exc.exceptions))
         else:
             yield exc
-
-
-def _completed(record: OmniErrorDetails, request_id: str | None, stage_id: int | None) -> OmniErrorDetails:
-    if record.request_id is None and request_id is not None:
-        record = replace(record, request_id=request_id)
-    if record.stage_id is None and stage_id is not None:
-        record = replace(record, stage_id=stage_id)
-    return record
 
 
 def _from_row(exc: BaseException, row: Row, request_id: str | None, stage_id: int | None) -> OmniErrorDetails:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that an error is, between processes and on every transport (RFC, section 2). Imports no vLLM."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 from . import public_text
 
@@ -13,7 +13,9 @@ LOWEST_STATUS: dict[Category, int] = {"client": 400, "server": 500}
 
 @dataclass(frozen=True, slots=True)
 class OmniErrorDetails:
-    """One error. Nothing in it is private: ``message`` and ``parameter`` are sanitized whoever makes the record.
+    """One error. Every text in it is public and bounded, whoever makes the record: ``message`` is sanitized, at most
+    2,000 characters; ``error_type`` and ``parameter`` are names, at most 128; ``request_id`` is at most 128 letters,
+    digits and ``._:-``, so that bodies, headers and logs show the same.
 
     Raises:
         TypeError: a field has another type than the one declared.
@@ -41,8 +43,17 @@ class OmniErrorDetails:
             raise ValueError("only a server error can be fatal")
         object.__setattr__(self, "message", public_text.sanitize(self.message))
         object.__setattr__(self, "status_code", int(self.status_code))
+        object.__setattr__(self, "error_type", public_text.identifier(self.error_type) or "")
         if self.parameter is not None:
             object.__setattr__(self, "parameter", public_text.identifier(self.parameter))
+        if self.request_id is not None:
+            object.__setattr__(self, "request_id", public_text.request_id(self.request_id))
+
+    def completed(self, *, request_id: str | None, stage_id: int | None) -> Self:
+        """The record with the request and the stage where it does not know them; itself if nothing is to be added."""
+        known: dict[str, Any] = {"request_id": request_id, "stage_id": stage_id}
+        missing = {name: value for name, value in known.items() if value is not None and getattr(self, name) is None}
+        return replace(self, **missing) if missing else self
 
     def _check_types(self) -> None:
         for name, value in (("message", self.message), ("category", self.category), ("error_type", self.error_type)):

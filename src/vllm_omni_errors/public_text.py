@@ -7,7 +7,7 @@ This is a net. The first line of defence is that untyped text is never public.
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_CHARACTERS = 2_000
@@ -18,11 +18,11 @@ MAX_REDACTIONS = 32
 MIN_KEY_CHARACTERS = 15
 MIN_RUN_CHARACTERS = 32
 CUT = "..."
-LONG_WORD = "a word that is as long as a key"
 DATA, LOCATION, OBJECT, SECRET = "<data>", "<path>", "<object>", "<redacted>"
 _REDACTION = re.compile("<(?:data|path|object|redacted|address)>")
 
 _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+_WHITE = " \t\n\v\f\r"
 _SPACES = re.compile(r"[\t\n\v\f\r]+ *")
 # C0 and C1 controls, line separators, directions that reorder what a reader sees, and lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -32,14 +32,15 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 class Rule:
     """One kind of text that is never public.
 
-    ``pattern`` cannot match a text that has none of the marks in ``needs``, which are single characters or
-    :data:`LONG_WORD`, nor one that has, in lower case, none of the ``hints``, if there are any. Both only keep ordinary
-    text cheap: a character is found some thirty times faster than a word. Every pattern starts at an anchor that cannot
-    recur inside its own match, or is bounded, so that it is linear.
+    ``pattern`` cannot match a text without one of the characters in ``needs``, and one of the substrings in ``hints``
+    if there are any, both in lower case. Where nothing is needed, a match has no space in it and at least
+    :data:`MIN_KEY_CHARACTERS`. All that only keeps ordinary text cheap: a character is found some thirty times faster
+    than a word, and a word than a match. Every pattern starts at an anchor that cannot recur inside its own match, or
+    is bounded, so that it is linear.
     """
 
     kind: str
-    needs: Collection[str]
+    needs: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
     replacement: str | Callable[[re.Match[str]], str]
@@ -138,7 +139,7 @@ _KEY = re.compile(
     )
     """
 )
-_HEADER_KEY = re.compile(r"(?i)\b(bearer|basic|digest) (?=[\w.~+/=-]{0,100}[\d=_])[\w.~+/=-]{8,}")
+_HEADER_KEY = re.compile(r"(?i)\b((?:bearer|basic|digest) )(?=[\w.~+/=-]{0,100}[\d=_])[\w.~+/=-]{8,}")
 
 # --- long runs: base64, hexadecimal ---------------------------------------------------------------------------------
 
@@ -233,6 +234,17 @@ _QUOTED_PATH = re.compile(
     """
 )
 
+
+# Functions, because `re` prepares a template anew for every text, match or not.
+def _value(match: re.Match[str]) -> str:
+    """What a secret's name says stays; the secret does not."""
+    return match[1] + SECRET
+
+
+def _quoted_value(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[3]}{DATA}{match[3]}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule("binary", "\ufffd", (), _BINARY, DATA),
     Rule(
@@ -274,11 +286,11 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{60,}+(?:\s*\n\s*[A-Za-z0-9+/=_-]{4,})+"),
         DATA,
     ),
-    Rule("cookies", ":", ("cookie:",), re.compile(r"(?i)\b(cookie: ?)(?!<redacted>)(?=[^\n]*=)[^\n]+"), rf"\1{SECRET}"),
-    Rule("named secret", "='\"", _SECRET_HINTS[:6], _NAMED_SECRET, rf"\1{SECRET}"),
-    Rule("named token", ":=s", _SECRET_HINTS, _NAMED_TOKEN, rf"\1{SECRET}"),
-    Rule("header", " ", ("bearer ", "basic ", "digest "), _HEADER_KEY, rf"\1 {SECRET}"),
-    Rule("key", (LONG_WORD,), (), _KEY, SECRET),
+    Rule("cookies", ":", ("cookie:",), re.compile(r"(?i)\b(cookie: ?)(?!<redacted>)(?=[^\n]*=)[^\n]+"), _value),
+    Rule("named secret", "='\"", _SECRET_HINTS[:6], _NAMED_SECRET, _value),
+    Rule("named token", ":=s", _SECRET_HINTS, _NAMED_TOKEN, _value),
+    Rule("header", " ", ("bearer ", "basic ", "digest "), _HEADER_KEY, _value),
+    Rule("key", "", (), _KEY, SECRET),
     Rule("bytes", "\\", ("b'", 'b"'), re.compile(r"""(?<!\w)b(['"])(?=[^\n]{0,60}?\\x)(?:(?!\1)[^\n])*\1?"""), DATA),
     Rule(
         "tensor or array",
@@ -328,7 +340,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(
             r"""((["'])(?:content|prompt|negative_prompt|input)\2:\s?)(["'])(?!<data>)(?:(?!\3)[^\\]|\\.){4,}+\3?"""
         ),
-        rf"\1\3{DATA}\3",
+        _quoted_value,
     ),
     Rule("memory address", "0", ("0x",), re.compile(r"\b0[xX][0-9a-fA-F]{6,}"), "<address>"),
     Rule(
@@ -341,26 +353,26 @@ RULES: tuple[Rule, ...] = (
     Rule("URL credentials", "@", ("://",), re.compile(r"(?<=://)[^\s/?#'\"`<>]*@"), ""),
     Rule(
         "URL query",
-        "/",
-        ("?", "#"),
+        "?#",
+        ("/",),
         re.compile(
             rf"((?i:https?|wss?)://[^\s?#'\"`<>]*[?#]|{_START}/[\w.~%/-]{{1,300}}\?(?=[\w.-]{{1,60}}=)){_UNQUOTED}+"
         ),
-        rf"\1{SECRET}",
+        _value,
     ),
     Rule(
         "drive",
-        "/\\",
+        ":",
         (":\\", ":/"),
         re.compile(r"(?<![A-Za-z0-9])[A-Za-z]:[\\/](?!/)(?:[^\s'\"`<>|]|[ ](?=[^\s'\"`<>|\\]{0,64}\\))*"),
         LOCATION,
     ),
     Rule("share", "\\", ("\\\\",), re.compile(r"\\\\[A-Za-z0-9_.$-]+\\[^\s'\"`<>|]*"), LOCATION),
-    Rule("quoted path", "/", ("'/", '"/', "`/", "'.", '".', "`.", "'~", '"~', "`~"), _QUOTED_PATH, LOCATION),
+    Rule("quoted path", "'\"`", ("'/", '"/', "`/", "'.", '".', "`.", "'~", '"~', "`~"), _QUOTED_PATH, LOCATION),
     Rule("path", "/\\", (), _PATH, LOCATION),
     Rule(
         "long run",
-        (LONG_WORD,),
+        "",
         (),
         re.compile(rf"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{{{MIN_RUN_CHARACTERS},}}"),
         _run,
@@ -368,20 +380,12 @@ RULES: tuple[Rule, ...] = (
 )
 """In order: what contains others comes first."""
 
-_MARKS = sorted({mark for rule in RULES for mark in rule.needs} - {LONG_WORD})
-
-
-def _substitution(rule: Rule) -> Callable[[str], str]:
-    """What replaces the rule's matches. A template that refers to a group is expanded only where there is a match:
-    ``re`` prepares it again for every text.
-    """
-    template = rule.replacement
-    if isinstance(template, str) and "\\" in template:
-        return functools.partial(rule.pattern.sub, lambda match: match.expand(template))
-    return functools.partial(rule.pattern.sub, template)
-
-
-_STEPS = [(frozenset(rule.needs), rule.hints, _substitution(rule)) for rule in RULES]
+_MARKS = sorted({mark for rule in RULES for mark in rule.needs})
+_IN_WORDS = [(rule.kind, rule.pattern.search) for rule in RULES if not rule.needs]
+_STEPS = [
+    (frozenset(rule.needs or (rule.kind,)), rule.hints, functools.partial(rule.pattern.sub, rule.replacement))
+    for rule in RULES
+]
 
 
 def sanitize(text: str) -> str:
@@ -393,7 +397,7 @@ def sanitize(text: str) -> str:
     """
     if not isinstance(text, str):
         return ""
-    text = shorten(text, MAX_CHARACTERS).strip()
+    text = shorten(text, MAX_CHARACTERS).strip(_WHITE)  # else that alone costs another pass
     for _ in range(MAX_PASSES):
         clean = _once(text)
         if clean == text:
@@ -415,9 +419,7 @@ def _once(text: str) -> str:
     if not printable:
         text = _BINARY.sub(DATA, text)
     lowered = text.lower()
-    marks = {mark for mark in _MARKS if mark in lowered}
-    if _has_long_word(text):
-        marks.add(LONG_WORD)
+    marks = _marks(text, lowered)
     for needs, hints, substitute in _STEPS:
         if marks.isdisjoint(needs):
             continue
@@ -432,8 +434,13 @@ def _once(text: str) -> str:
     return shorten(text.strip(), MAX_CHARACTERS)
 
 
-def _has_long_word(text: str) -> bool:
-    return len(max(text.split(), key=len, default="")) >= MIN_KEY_CHARACTERS
+def _marks(text: str, lowered: str) -> set[str]:
+    """What of the rules' needs there is in a text: characters, and the kinds of rules that match in a long word."""
+    marks = {mark for mark in _MARKS if mark in lowered}
+    words = " ".join([word for word in text.split() if len(word) >= MIN_KEY_CHARACTERS])
+    if words:
+        marks.update(kind for kind, search in _IN_WORDS if search(words))
+    return marks
 
 
 def shorten(text: str, limit: int) -> str:
@@ -456,10 +463,11 @@ def identifier(text: str | None) -> str | None:
         return None
     # As sanitize would: of all rules only those for a key and a long run can match letters, digits and underscores.
     if str.isidentifier(text) and str.__len__(text) < MIN_RUN_CHARACTERS and not _KEY.search(text):
-        return text
+        return str.__getitem__(text, slice(None))  # a plain one
     clean = sanitize(text)
     if len(clean) > MAX_IDENTIFIER_CHARACTERS:
         clean = clean[: MAX_IDENTIFIER_CHARACTERS - len(CUT)].rstrip() + CUT
+        clean = clean if sanitize(clean) == clean else DATA  # a half may look like something else
     return clean or None
 
 

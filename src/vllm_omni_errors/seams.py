@@ -2,14 +2,25 @@
 """Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
 
 import functools
+import typing
 from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
+
+import msgspec
 
 from . import catalogue, convert, upstream
 from .details import is_integer
 from .exceptions import OmniServerError, OmniServiceUnavailableError
 
-__all__ = ["fill_missing_handlers", "media_error", "reads_request", "request_error", "response_error"]
+__all__ = [
+    "check_stage_parameters",
+    "fill_missing_handlers",
+    "media_error",
+    "reads_request",
+    "reads_stage_parameters",
+    "request_error",
+    "response_error",
+]
 
 UNREADABLE = "The request cannot be read."
 TRANSIENT_MEDIA = "The media could not be fetched; try again."
@@ -131,23 +142,88 @@ def response_error(response: _ErrorResponse) -> Exception:
     return convert.to_exception(convert.worded(error.message, error.type, error.code, error.param))
 
 
-def reads_request(function: Callable[_P, _T]) -> Callable[_P, _T]:
+def reads_request(
+    function: Callable[_P, _T], *, parameter: str | None = None, also: tuple[type[Exception], ...] = ()
+) -> Callable[_P, _T]:
     """A function of vLLM that reads the request: a raw exception that it raises is the client's mistake.
 
-    What `request_error` does not know as such, and typed exceptions, pass unchanged.
+    What `request_error` does not know as such, unless it is one of `also`, and typed exceptions pass unchanged.
     """
 
     @functools.wraps(function)
     def reading(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
+        except also as exc:
+            raise upstream.VLLMValidationError(UNREADABLE, parameter=parameter) from exc
         except Exception as exc:
-            error = request_error(exc)
+            error = request_error(exc, parameter=parameter)
             if error is exc:
                 raise
             raise error from exc
 
     return reading
+
+
+STAGE_PARAMETERS = "sampling_params_list"
+_SCALARS = {bool, float, int, str, type(None)}
+
+
+def check_stage_parameters(given: object, *, stages: int) -> None:
+    """Raise VLLMValidationError unless ``given`` is a list with at most as many entries as there are stages."""
+    if not isinstance(given, list | tuple):
+        raise upstream.VLLMValidationError(f"{STAGE_PARAMETERS} must be a list.", parameter=STAGE_PARAMETERS)
+    if stages and len(given) > stages:
+        message = f"{STAGE_PARAMETERS} has {len(given)} entries, and the pipeline {stages} stages."
+        raise upstream.VLLMValidationError(message, parameter=STAGE_PARAMETERS)
+
+
+def reads_stage_parameters(cls: Callable[..., _T]) -> Callable[..., _T]:
+    """A class of sampling parameters that is made of a client's object: what it does not take is the client's mistake.
+
+    Neither class checks types. A stage that cannot decode what arrives ends the thread that reads its requests, so
+    what is made has to survive the way there, as the same: encoded and decoded as the stage will.
+    """
+
+    def make(**values: object) -> _T:
+        try:
+            _check_scalars(cls, values)
+            made = cls(**values)
+            _check_travels(made)
+        except upstream.VLLMValidationError as exc:
+            if exc.parameter:
+                raise
+            raise upstream.VLLMValidationError(convert.authored(exc), parameter=STAGE_PARAMETERS) from exc
+        except upstream.VLLMError:
+            raise
+        except Exception as exc:
+            message = f"A stage's parameters in {STAGE_PARAMETERS} are unknown, or have a wrong type or value."
+            raise upstream.VLLMValidationError(message, parameter=STAGE_PARAMETERS) from exc
+        return made
+
+    return make
+
+
+def _check_scalars(cls: Any, values: dict[str, object]) -> None:
+    try:
+        hints = typing.get_type_hints(cls)
+    except (NameError, TypeError):  # names that only a type checker imports
+        return
+    for name, value in values.items():
+        hint = hints.get(name)
+        kinds = set(typing.get_args(hint)) or {hint}
+        if kinds <= _SCALARS:
+            msgspec.convert(value, hint)
+
+
+def _check_travels(made: object) -> None:
+    if not isinstance(made, msgspec.Struct):
+        return
+    arrived = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=type(made))
+    for field in msgspec.structs.fields(made):
+        sent, got = getattr(made, field.name), getattr(arrived, field.name)
+        if isinstance(sent, dict) is not isinstance(got, dict):  # an object in the place of another class
+            raise TypeError(f"{field.name} is an object")
 
 
 # Handlers in the application's state; where one is None its route in vLLM answers 501, where it is absent it fails.

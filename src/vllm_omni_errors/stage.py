@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import aclosing, closing
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -56,11 +55,7 @@ def relay(carrier: object, *, request_id: str | None = None, stage_id: int | Non
     ``request_id`` and ``stage_id`` are used where the record does not know them.
     """
     details = wire.read(carrier)
-    if details is None:
-        return None
-    unknown: dict[str, Any] = {"request_id": request_id, "stage_id": stage_id}
-    filled = {name: value for name, value in unknown.items() if value is not None and getattr(details, name) is None}
-    return replace(details, **filled) if filled else details
+    return None if details is None else details.completed(request_id=request_id, stage_id=stage_id)
 
 
 class guard:  # noqa: N801 - reads as a verb, like contextlib's

@@ -19,7 +19,6 @@ from .details import LOWEST_STATUS, OmniErrorDetails
 __all__ = ["decode", "encode", "from_request_error", "read", "to_fields", "to_request_error"]
 
 MAX_BYTES = 16 * 1024
-MAX_TYPE_CHARACTERS = 64
 MAX_INTEGER = 2**63 - 1
 RECORD_FIELD = "error_details"
 LEGACY_WINDOW = True
@@ -41,7 +40,7 @@ _DECODER = msgspec.msgpack.Decoder(OmniErrorDetails)
 
 
 def encode(details: OmniErrorDetails) -> bytes:
-    """A record's bytes. A record that cannot be encoded, or is too large, is sent as a lesser one, and counted."""
+    """A record's bytes. A record that cannot be encoded is sent as a lesser one, and counted."""
     data = _bytes(details)
     return _ENCODER.encode(_lesser(details)) if data is None else data
 
@@ -57,10 +56,11 @@ def decode(data: bytes | bytearray | memoryview) -> OmniErrorDetails:
 
 
 def _bytes(details: OmniErrorDetails) -> bytes | None:
-    """A record's bytes; None if it cannot be sent: half a surrogate pair in a name, a huge integer, too large."""
+    """A record's bytes, which its bounds keep far below the limit; None if it cannot be sent: the number of its stage
+    needs more than 64 bits, or it is no record at all.
+    """
     try:
-        data = _ENCODER.encode(details)
-        return data if len(data) <= MAX_BYTES else None
+        return _ENCODER.encode(details)
     except Exception:
         return None
 
@@ -73,18 +73,7 @@ def _lesser(details: OmniErrorDetails) -> OmniErrorDetails:
     """The record without what keeps it from being sent: whose error it is, and its text, are certain to arrive."""
     metrics.count_broken_record("encode")
     try:
-        error_type = public_text.identifier(details.error_type) or ""
-        stage_id = details.stage_id
-        return OmniErrorDetails(
-            message=details.message,
-            category=details.category,
-            status_code=details.status_code,
-            error_type=error_type[:MAX_TYPE_CHARACTERS],
-            parameter=details.parameter,
-            request_id=public_text.request_id(details.request_id),
-            stage_id=stage_id if stage_id is None or abs(stage_id) <= MAX_INTEGER else None,
-            fatal=details.fatal,
-        )
+        return replace(details, stage_id=None)
     except Exception:
         return BROKEN
 
@@ -115,7 +104,8 @@ class _FlatFields(msgspec.Struct):
 def to_fields(details: OmniErrorDetails, *, status_field: StatusField = "status_code") -> dict[str, Any]:
     """The fields of a message that carries a record: the record as a map and, in the window, the flat fields.
 
-    Any msgpack or JSON encoder can write them.
+    Any msgpack or JSON encoder can write them. The request id is the record's, which is cleaned: whoever finds a
+    request by the id in a message writes that one itself.
     """
     details = _sendable(details)
     record = {RECORD_FIELD: asdict(details)}
@@ -179,7 +169,7 @@ def _from_flat(flat: _FlatFields) -> OmniErrorDetails:
             message=public_text.sanitize(flat.error) or catalogue.phrase(status),
             category="client",
             status_code=status,
-            error_type=flat.error_type or "BadRequestError",
+            error_type=public_text.identifier(flat.error_type) or "BadRequestError",
             request_id=request_id,
             stage_id=flat.stage_id,
         )
@@ -228,7 +218,7 @@ def from_request_error(error: object) -> OmniErrorDetails:
         code, message = _get(error, "code"), _get(error, "message")
         if isinstance(code, str) and isinstance(message, str):
             row = _ROW_OF_CODE.get(code) or _row_of_upstream(error)
-            if row.category == "status" or row.error_type is None:
+            if row.error_type is None:  # its number says all, and upstream's error has none
                 row = _FAILED
             fallback = catalogue.phrase(row.status) if row.category == "client" else GENERIC
             text = public_text.sanitize(message) or fallback

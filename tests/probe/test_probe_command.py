@@ -55,7 +55,7 @@ def test_a_finding_is_exit_code_1() -> None:
 def test_what_cannot_run_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: ")
+    assert result.stderr.startswith("omni-errors: ")
     assert result.stdout == ""
 
 
@@ -76,11 +76,24 @@ def test_json_to_standard_output_is_alone_there() -> None:
     assert "3 kept" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_folder_that_is_not_there_is_said_before_anything_is_sent(tmp_path: Path, option: str) -> None:
+    result = invoke("http://127.0.0.1:1", option, str(tmp_path / "no" / "file"))
+    assert result.exit_code == 2
+    assert result.stderr.endswith("/no/file: there is no such folder; make it, or choose another file.\n")
+
+
 def test_a_report_that_cannot_be_written_is_exit_code_2(tmp_path: Path) -> None:
     with serving(Faithful()) as url:
-        result = invoke(url, "--json", str(tmp_path / "no" / "a.json"))
+        result = invoke(url, "--html", "/proc/version")
     assert result.exit_code == 2
-    assert "could not be written" in result.stderr
+    assert result.stderr.startswith("1/3")
+    assert "omni-errors: /proc/version: the report cannot be written: " in result.stderr
+
+
+def test_the_base_url_of_a_client_is_pointed_out() -> None:
+    with serving(Faithful()) as url:
+        assert "without /v1" in invoke(f"{url}/v1").stderr
 
 
 def test_a_header_is_sent_and_not_written(tmp_path: Path) -> None:

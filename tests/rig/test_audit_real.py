@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit of the installed vLLM-Omni: its counts against an independent count, its reach against what was seen on the
-running server, and the gate over the whole tree. Needs no server; pip downloads the older versions."""
+running server, the gate over the whole tree, and the seams. Needs no server; pip downloads the older versions."""
 
 import ast
+import dataclasses
+import fnmatch
 import importlib.util
 import json
 import subprocess
@@ -15,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from vllm_omni_errors.audit import Audit, Site, audit, document, review
+from vllm_omni_errors.audit import Audit, Site, audit, document, review, seams
 from vllm_omni_errors.audit import ledger as ledgers
+from vllm_omni_errors.audit.tree import find as find_tree
 
 DECISION = {"raise": "internal", "except": "keep", "response": "internal"}
 OLDER = ("0.24.0", "0.26.0", "0.28.0")
@@ -189,3 +192,114 @@ def test_vllm_itself_is_read_without_a_crash(cache: Path) -> None:
     assert spec.origin is not None
     result = audit(Path(spec.origin).parent, cache=cache)
     assert (result.inventory.package, len(result.inventory.sites) > 5000) == ("vllm", True)
+
+
+# ---- seams ----
+
+SEAMS = Path(__file__).parents[2] / "ledgers" / "upstream-0.30.0"
+MIGRATED = Path(__file__).parents[2] / "build" / "migrated" / "vllm_omni"
+SERVING = ("vllm.entrypoints.generate.base.serving", "vllm.entrypoints.openai.chat_completion.serving",
+           "vllm.entrypoints.serve.engine.serving", "vllm.entrypoints.speech_to_text.realtime.connection")  # fmt: skip
+"""Modules of vLLM with the classes that vLLM-Omni's handlers extend."""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Path:
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def module_of(upstream: Path, name: str) -> ast.Module:
+    place = upstream.parent / name.replace(".", "/")
+    file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+    return ast.parse(file.read_bytes())
+
+
+def definitions(tree: ast.Module) -> set[str]:
+    """Functions, classes, methods, attributes of instances and imported names of a module."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+            found |= {f"{node.name}.{method.name}" for method in methods}
+            stored = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
+            found |= {f"{node.name}.{part.attr}" for part in stored if isinstance(part.ctx, ast.Store)}
+    return found
+
+
+def test_the_seams_are_complete_and_none_is_stale(installed: Path) -> None:
+    tree = find_tree(installed)
+    checked = seams.check(seams.load(SEAMS), tree)
+    assert (checked.stale, checked.open) == ([], [])
+    assert seams.findings(seams.load(SEAMS), tree) == []
+
+
+def test_the_seams_are_the_same_in_the_migrated_tree() -> None:
+    """A rewrite wraps a call or the clause around it; the call stays, and whatever it adds is no call of such code."""
+    assert seams.findings(seams.load(SEAMS), find_tree(MIGRATED)) == []
+
+
+def test_the_gate_notices_any_seam_that_loses_its_row(installed: Path) -> None:
+    ledger = seams.load(SEAMS)
+    imported = ("entrypoints/openai/serving_chat.py", "OmniOpenAIServingChat._preprocess_chat", "merge_kwargs")
+    method = (
+        "engine/async_omni_engine.py",
+        "AsyncOmniEngine._build_cfg_companions",
+        "self.input_processor.process_inputs",
+    )
+    rows = tuple(row for row in ledger.rows if (row.path, row.function, row.call) not in (imported, method))
+    assert len(rows) == len(ledger.rows) - 2
+    opened = seams.check(dataclasses.replace(ledger, rows=rows), find_tree(installed)).open
+    assert {(call.path, call.function, call.name) for call in opened} == {imported, method}
+
+
+def test_what_the_seams_call_is_in_vllm(upstream: Path) -> None:
+    ledger = seams.load(SEAMS)
+    missing = [
+        callee
+        for callee in {*(row.callee for row in ledger.rows), *ledger.watched}
+        if callee.partition(":")[2].removesuffix(".__init__")
+        not in definitions(module_of(upstream, callee.partition(":")[0]))
+    ]
+    assert missing == []
+
+
+def test_every_inherited_method_that_a_handler_calls_was_reviewed(installed: Path, upstream: Path) -> None:
+    """Found by nothing but the sources: methods of vLLM's serving classes that vLLM-Omni's call on themselves."""
+    inherited: dict[str, set[str]] = {}
+    for module in SERVING:
+        for name in definitions(module_of(upstream, module)):
+            if "." in name and name.rpartition(".")[2] != "parser_cls":  # what it makes is asked about by its own name
+                inherited.setdefault(name.rpartition(".")[2], set()).add(f"{module}:{name}")
+    own: set[str] = set()
+    called: set[str] = set()
+    for file in sorted((installed / "entrypoints" / "openai").rglob("*.py")):
+        for handler in (node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.ClassDef)):
+            bases = [getattr(base, "id", "") for base in handler.bases]
+            if not any(base.endswith(("Serving", "ServingChat", "Connection")) for base in bases):
+                continue
+            own |= {part.name for part in handler.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+            for node in ast.walk(handler):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    on = ast.unparse(node.func.value)
+                    called |= {f"{on}.{node.func.attr}"} if on in ("self", "super()") else set()
+    ledger = seams.load(SEAMS)
+    reviewed = {row.callee for row in ledger.rows}
+    unknown = {
+        call
+        for call in called
+        for on, _, name in [call.rpartition(".")]
+        if name in inherited and (on == "super()" or name not in own)
+        if not any(
+            callee in reviewed or any(fnmatch.fnmatchcase(callee, pattern) for pattern in ledger.apart)
+            for callee in inherited[name]
+        )
+    }
+    assert {"self._check_model", "self._maybe_get_adapters", "super().start_generation"} <= called
+    assert unknown == set()

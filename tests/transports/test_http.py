@@ -321,6 +321,34 @@ def test_case_m20_a_semantic_error_of_a_validator_keeps_its_parameter(strict: Si
     assert (error["message"], error["type"], error["param"]) == ("n must not be negative", "BadRequestError", "n")
 
 
+class Careless(BaseModel):
+    parts: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def first(cls, data: Any) -> Any:
+        return {"parts": data["parts"][0].strip()}
+
+
+@pytest.mark.parametrize(("raw_mapping", "statuses"), [(False, (400, 400, 400)), (True, (500, 400, 500))])
+def test_a_body_that_breaks_the_code_which_checks_it_is_the_clients(
+    plain: Plain, raw_mapping: bool, statuses: tuple[int, ...]
+) -> None:
+    """Where raw exceptions keep upstream's mapping, it decides: only a TypeError is the client's there."""
+    app = FastAPI()
+
+    @app.post("/careless")
+    async def careless(body: Careless) -> Any:
+        return [].strip() if body.parts == "fail" else body.parts  # type: ignore[attr-defined]
+
+    site = plain(app, raw_mapping=raw_mapping)
+    wrong = ({"parts": [5]}, {"parts": 5}, {})  # AttributeError, TypeError, KeyError
+    answers = [site.client.post("/careless", json=body) for body in wrong]
+    assert tuple(answer.status_code for answer in answers) == statuses
+    assert site.client.post("/careless", json={"parts": [" ok "]}).json() == "ok"
+    assert site.client.post("/careless", json={"parts": ["fail"]}).status_code == 500
+
+
 def test_case_m37_an_error_whose_context_holds_an_exception_is_rendered(strict: Site) -> None:
     error = refused(strict, json={"n": 3})
     assert (error["message"], error["param"]) == ("body.n: Value error, n must be even", "body.n")

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -6,8 +7,9 @@ import pytest
 from error_site import Site
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vllm_omni_errors import OmniConflictError
+from vllm_omni_errors import OmniConflictError, metrics
 from vllm_omni_errors.transports import request
 
 Plain = Callable[..., Site]
@@ -105,3 +107,99 @@ def test_vllms_own_middleware_does_not_add_a_second_id(upstream_site: Site) -> N
     assert answer.headers.get_list("x-request-id") == [answer.json()["error"]["request_id"]]
     cleaned = upstream_site.client.get("/ping", headers={"X-Request-Id": "a b<c>"})
     assert cleaned.headers.get_list("x-request-id") == ["abc"]
+
+
+Counted = list[tuple[str, ...]]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """What is counted: transport, type and status, or only the transport of a request that was given up."""
+    found: Counted = []
+    monkeypatch.setattr(
+        metrics, "count_error", lambda details, by: found.append((by, details.error_type, str(details.status_code)))
+    )
+    monkeypatch.setattr(metrics, "count_cancelled", lambda by: found.append((by,)))
+    return found
+
+
+async def given_up(app: ASGIApp, *, sent: int) -> list[Message]:
+    """The messages of an application whose client leaves after so many of them."""
+    messages: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"} if len(messages) >= sent else {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    await request.RequestIdentity(app)(scope, receive, send)
+    return messages
+
+
+START: Message = {"type": "http.response.start", "status": 200, "headers": []}
+PART: Message = {"type": "http.response.body", "body": b"x", "more_body": True}
+END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def test_an_error_is_counted_once_whoever_answers_it(site: Site, counted: Counted) -> None:
+    for path in ("/bad", "/nope"):
+        site.client.get(path)
+    assert counted == [("http", "Not Found", "404"), ("http", "Not Found", "404")]
+
+
+def test_a_successful_answer_is_not_counted(site: Site, counted: Counted) -> None:
+    site.client.get("/echo")
+    assert counted == []
+
+
+@pytest.mark.parametrize("messages", [[], [START, PART]])
+async def test_a_request_that_the_client_gave_up_is_counted_apart(counted: Counted, messages: list[Message]) -> None:
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(dict(message))
+        await receive()
+
+    await given_up(app, sent=len(messages))
+    assert counted == [("http",)]
+
+
+async def test_an_answer_to_a_client_that_is_gone_is_no_success(counted: Counted) -> None:
+    """vLLM's routes stop on a disconnect, and then answer nobody with 200."""
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        for message in (START, END):
+            await send(dict(message))
+
+    await given_up(app, sent=0)
+    assert counted == [("http",)]
+
+
+async def test_a_cancelled_task_is_counted_apart_and_stays_cancelled(counted: Counted) -> None:
+    async def app(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await given_up(app, sent=9)
+    assert counted == [("http",)]
+
+
+async def test_a_client_that_leaves_after_the_whole_answer_gave_nothing_up(counted: Counted) -> None:
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        for message in (START, PART, END):
+            await send(dict(message))
+        await receive()
+
+    await given_up(app, sent=3)
+    assert counted == []
+
+
+async def test_an_error_that_nobody_waits_for_is_counted_once(counted: Counted) -> None:
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({**START, "status": 503})
+
+    await given_up(app, sent=0)
+    assert counted == [("http", "Service Unavailable", "503")]

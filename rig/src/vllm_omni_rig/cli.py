@@ -86,6 +86,7 @@ def _watch(server: Server) -> int:
             time.sleep(0.5)
         server.wait_until_dead(30)
     except _Stopped:
+        click.echo("Stopping the server and its stages …", err=True)
         return 0
     click.echo(f"The server ended by itself, with exit code {server.exit_code}; its log is {server.log}", err=True)
     return EXIT_SERVER_ENDED

@@ -4,6 +4,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from vllm_omni_errors.audit import Audit, AuditError, document, hold, read, review, table
+from vllm_omni_errors.audit import Audit, AuditError, document, hold, read, review, seams, table
 from vllm_omni_errors.audit import ledger as ledgers
 from vllm_omni_errors.audit.cache import Cache, default_path
 from vllm_omni_errors.audit.tree import find
@@ -27,6 +28,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 @click.argument("tree", type=click.Path(path_type=Path))
 @click.option("--ledger", "ledger_path", type=click.Path(path_type=Path), metavar="DIR",
               help="The reviewed decisions: a folder such as ledgers/vllm-omni-0.30.0.")  # fmt: skip
+@click.option("--seams", "seams_path", type=click.Path(path_type=Path), metavar="DIR",
+              help="The reviewed calls into vLLM (default: what --ledger names as seams).")  # fmt: skip
 @click.option("--check", is_flag=True, help="The gate: exit 1 on what is open or expired, 2 on a ledger that is stale.")
 @click.option("--json", "json_path", type=_FILE, metavar="FILE", help="Write everything as JSON; - is standard output.")
 @click.option("--sarif", "sarif_path", type=_FILE, metavar="FILE", help="Write the findings as SARIF 2.1.0.")
@@ -45,9 +48,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 @click.option("--no-cache", is_flag=True, help="Read everything anew, and keep nothing.")
 @click.option("--today", type=click.DateTime(["%Y-%m-%d"]), hidden=True)
 def audit(
-    tree: Path, ledger_path: Path | None, check: bool, json_path: Path | None, sarif_path: Path | None,
-    html_path: Path | None, only: tuple[str, ...], open_only: bool, context: int, trend: tuple[Path, ...],
-    decide_path: Path | None, reanchor: bool, cache_path: Path | None, no_cache: bool, today: Any,
+    tree: Path, ledger_path: Path | None, seams_path: Path | None, check: bool, json_path: Path | None,
+    sarif_path: Path | None, html_path: Path | None, only: tuple[str, ...], open_only: bool, context: int,
+    trend: tuple[Path, ...], decide_path: Path | None, reanchor: bool, cache_path: Path | None, no_cache: bool,
+    today: Any,
 ) -> None:  # fmt: skip
     """List every raise, except clause and error response of TREE, and hold them against a reviewed ledger.
 
@@ -57,22 +61,27 @@ def audit(
     Examples:
       omni-errors audit ~/src/vllm-omni --html audit.html
       omni-errors audit TREE --ledger ledgers/vllm-omni-0.30.0 --check
+      omni-errors audit TREE --seams ledgers/upstream-0.30.0 --check
       omni-errors audit TREE --ledger LEDGER --only 'entrypoints/openai/images/*' --open --context 12 --json -
       echo '{"fingerprint": "…", "decision": "validation", "parameter": "size", "reason": "…"}' |
         omni-errors audit TREE --ledger LEDGER --decide -
     """
-    needs = [("--check", check), ("--decide", decide_path is not None), ("--reanchor", reanchor)]
+    needs = [("--decide", decide_path is not None), ("--reanchor", reanchor)]
     for option, given in needs:
         if given and ledger_path is None:
             raise click.UsageError(f"{option} needs --ledger.")
+    if check and ledger_path is None and seams_path is None:
+        raise click.UsageError("--check needs --ledger or --seams.")
     cache = Cache(None if no_cache else cache_path or default_path())
     try:
         found = find(tree)
-        if ledger_path is not None:
-            ledgers.load(ledger_path)
+        folder = ledger_path.parent if ledger_path is not None and ledger_path.name == ledgers.MANIFEST else ledger_path
+        if folder is not None:
+            ledgers.load(folder)
+            seams_path = seams_path or seams.named_by(folder)
+        reviewed_seams = seams.load(seams_path) if seams_path is not None else None
         inventory = read.inventory_of(found, cache)
         day = today.date() if today is not None else date.today()
-        folder = ledger_path.parent if ledger_path is not None and ledger_path.name == ledgers.MANIFEST else ledger_path
         if folder is not None and decide_path is not None:
             text = sys.stdin.read() if str(decide_path) == "-" else decide_path.read_text(encoding="utf-8")
             rows = review.decide(folder, inventory, review.read(text), day)
@@ -80,6 +89,8 @@ def audit(
         if folder is not None and reanchor:
             click.echo(f"{len(review.reanchor(folder, inventory))} rows moved.", err=True)
         result = hold(found, inventory, ledgers.load(folder) if folder is not None else None, day)
+        if reviewed_seams is not None:
+            result = replace(result, findings=[*result.findings, *seams.findings(reviewed_seams, found)])
         points = [document.trend_point(read.inventory_of(find(other), cache)) for other in trend]
         points.append(document.trend_point(inventory))
         sites = document.selected(result, only, open_only=open_only) if only or open_only else None

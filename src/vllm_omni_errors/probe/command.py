@@ -83,27 +83,31 @@ def probe(
     The probe finds out by itself what the server offers, and skips what it does not. Requests that could stall or kill
     a faulty server come last. Exit code: 0 no findings, 1 findings, 2 the probe could not run.
     """
+    for path in (json_path, html_path):
+        if path and str(path) != "-" and not Path(path).parent.is_dir():
+            click.echo(f"omni-errors: {path}: there is no such folder; make it, or choose another file.", err=True)
+            sys.exit(EXIT_NOT_RUN)
     pace = Pace(deadline_s=deadline, generation_s=deadline * Pace().generation_s / Pace().deadline_s)
     try:
         report = run(url, model=model, headers=headers, progress=ProgressLine(), pace=pace)
         _write(report, json_path, html_path)
     except ProbeError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_NOT_RUN)
-    except OSError as error:
-        click.echo(f"Error: the report could not be written: {error}", err=True)
+        click.echo(f"omni-errors: {error}", err=True)
         sys.exit(EXIT_NOT_RUN)
     except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
+        click.echo("omni-errors: interrupted; no report was written.", err=True)
         sys.exit(EXIT_NOT_RUN)
     text.print_report(report, Console(stderr=json_path == "-"))
     sys.exit(EXIT_FINDINGS if report.failed else 0)
 
 
 def _write(report: Report, json_path: str | None, html_path: Path | None) -> None:
+    document = json.dumps(report.to_json(), indent=1) + "\n"
     if json_path == "-":
-        click.echo(json.dumps(report.to_json(), indent=1))
-    elif json_path:
-        Path(json_path).write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-    if html_path:
-        html_path.write_text(html.render(report), encoding="utf-8")
+        click.echo(document, nl=False)
+    for path, content in ((json_path, document), (html_path, html.render(report) if html_path else "")):
+        if path and str(path) != "-":
+            try:
+                Path(path).write_text(content, encoding="utf-8")
+            except OSError as error:
+                raise ProbeError(f"{path}: the report cannot be written: {error.strerror}.") from None

@@ -59,6 +59,10 @@ class Context:
     server: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    def without_tokens(self, field: str) -> str | None:
+        """Why a server may take a wrong ``field`` without a word: nothing reads it where no model samples tokens."""
+        return f"no model here samples tokens, so nothing reads {field}" if self.maximum_tokens is None else None
+
     def missing_route(self, method: str, path: str) -> str | None:
         """Why requests to a route say nothing here, or `None` when they do."""
         if (method, path) not in self.routes:
@@ -118,7 +122,10 @@ async def _find_model(context: Context, wanted: str | None) -> None:
     if models and wanted and wanted not in models:
         raise ProbeError(f"The server has no model {wanted!r}; it lists {', '.join(models)}.")
     if not models and not wanted:
-        raise ProbeError("The server lists no model under /v1/models; name one with --model.")
+        raise ProbeError(
+            f"{context.client.root} lists no model under /v1/models; name one with --model, or give the server's root "
+            "as URL, without /v1."
+        )
     context.model = wanted or next(iter(models))
     limit = models.get(context.model, {}).get("max_model_len")
     if isinstance(limit, int) and limit > 0:

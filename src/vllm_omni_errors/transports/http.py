@@ -9,11 +9,13 @@ subclasses would win over one for ``VLLMError``.
 """
 
 import logging
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from fastapi.dependencies.utils import request_body_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException, WebSocketException
@@ -25,7 +27,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from vllm_omni_errors import catalogue, convert, exceptions, public_text, upstream
+from vllm_omni_errors import catalogue, convert, exceptions, metrics, public_text, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
 from . import envelope, request
@@ -42,6 +44,8 @@ _ALWAYS_HANDLED: tuple[type[Exception], ...] = (
     upstream.VLLMError,
     Exception,
 )
+UNREADABLE = "The request's body cannot be read."
+_READS_BODY = request_body_to_args.__code__
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
@@ -159,7 +163,10 @@ class Boundary:
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
         """The record of an exception that reached the boundary, under the id that the client knows the request by."""
         current = request.current(scope)
-        details = convert.to_details(exc, raw=self._maps_raw(scope))
+        raw = self._maps_raw(scope)
+        if not raw and _failed_in_the_body(exc):
+            exc = upstream.VLLMValidationError(UNREADABLE)
+        details = convert.to_details(exc, raw=raw)
         current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
         return current.error
 
@@ -185,6 +192,7 @@ class Boundary:
         reason = envelope.close_reason(details)
         try:
             if socket.application_state is WebSocketState.CONNECTED:
+                metrics.count_error(details, "websocket")
                 await socket.send_json(envelope.event(details))
                 await socket.close(code, reason)
             elif socket.application_state is not WebSocketState.CONNECTING:
@@ -192,6 +200,7 @@ class Boundary:
             elif "websocket.http.response" in socket.scope.get("extensions", {}):
                 await socket.send_denial_response(error_response(details))
             else:
+                metrics.count_error(details, "websocket")
                 await socket.close(code, reason)
         except (RuntimeError, WebSocketDisconnect):
             logger.info("%s: the client is gone", _where(socket.scope))
@@ -224,6 +233,17 @@ class Boundary:
                 upstream.terminate_if_errored(server=server, engine=engine)
         except Exception:
             logger.exception("The engine's state cannot be read")
+
+
+def _failed_in_the_body(exc: BaseException) -> bool:
+    """Whether a raw exception comes from making the body's model, before the route was called: the body is wrong.
+
+    vLLM's models check a body in code that takes its shape for granted. pydantic turns only ``ValueError`` and
+    ``AssertionError`` into field errors, and FastAPI has no place where the others could be caught.
+    """
+    if catalogue.row_for(type(exc)) is not catalogue.ANYTHING_ELSE or not isinstance(exc, Exception):
+        return False
+    return any(frame.f_code is _READS_BODY for frame, _ in traceback.walk_tb(exc.__traceback__))
 
 
 def _where(scope: Scope) -> str:

@@ -5,8 +5,10 @@
 adds to the head of a response what no inner layer has put there. Being outside the Prometheus middleware is harmless,
 for it never touches a status; being outside the others is needed: vLLM's own request id middleware
 (``--enable-request-id-headers``) echoes the header as it arrived, and answers of the authentication get an id too.
+It also sees what the client sees, so it counts: every answer from 400 on, and every request that the client gave up.
 """
 
+import asyncio
 import uuid
 from contextvars import ContextVar
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vllm_omni_errors import public_text
+from vllm_omni_errors import catalogue, metrics, public_text
 from vllm_omni_errors.details import OmniErrorDetails
 
 from .envelope import REQUEST_ID_HEADER, headers
@@ -69,15 +71,65 @@ class RequestIdentity:
         request = CurrentRequest(scope)
 
         async def send_identified(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            if message["type"] in _HEADS:
                 _identify(message, request)
             await send(message)
 
         token = _current.set(request)
+        answer = _Answer(request, send_identified, receive)
         try:
-            await self.app(scope, receive, send_identified)
+            await self.app(scope, answer.receive, answer.send)
+        except asyncio.CancelledError:
+            answer.gone = True
+            raise
         finally:
             _current.reset(token)
+            answer.count_cancelled()
+
+
+class _Answer:
+    """Passes messages on as they come, and counts: errors when their head is sent, and who went before the end."""
+
+    def __init__(self, request: CurrentRequest, send: Send, receive: Receive) -> None:
+        self.request = request
+        self.gone = False
+        self._send = send
+        self._receive = receive
+        self._done = request.scope["type"] != "http"  # a socket may end at any time
+        self._counted = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.gone = self.gone or (message["type"] == "http.disconnect" and not self._done)
+        return message
+
+    async def send(self, message: Message) -> None:
+        await self._send(message)
+        kind = message["type"]
+        if kind in _HEADS and message["status"] >= 400:
+            self._counted = True
+            metrics.count_error(_said(self.request, message["status"]), _HEADS[kind])
+        if kind == "http.response.body" and not message.get("more_body", False):
+            self._done = True
+
+    def count_cancelled(self) -> None:
+        if self.gone and not self._counted:
+            metrics.count_cancelled("http")
+
+
+_HEADS: dict[str, metrics.Transport] = {"http.response.start": "http", "websocket.http.response.start": "websocket"}
+
+
+def _said(request: CurrentRequest, status: int) -> OmniErrorDetails:
+    """The record that the answer was made of; of an answer that some layer made by itself, what its status says."""
+    if request.error is not None and request.error.status_code == status:
+        return request.error
+    return OmniErrorDetails(
+        message=catalogue.phrase(status),
+        category="client" if status < 500 else "server",
+        status_code=status,
+        error_type=catalogue.phrase(status),
+    )
 
 
 def _identify(message: Message, request: CurrentRequest) -> None:

@@ -27,6 +27,7 @@ DIFFUSION_CHAT = "OmniOpenAIServingChat._create_diffusion_chat_completion"
 GENERATE_IMAGES = "OmniOpenAIServingChat.generate_diffusion_images"
 PREPARE_IMAGE = "OmniOpenAIServingChat._prepare_diffusion_image_request"
 
+_LORA = "lora must have a name and a path; its int_id is an integer, and its scale a number."
 _SIZE = "size must be 'WIDTHxHEIGHT' in positive integers, for example '1024x1024'."
 
 REVIEWED = ("create_batch_chat_completion", "create_chat_completion", "edit_images", "generate_images")
@@ -228,8 +229,13 @@ class ChatPreprocessingSeam(_Requests, ReplaceClauses):
     module = CHAT
     function = CREATE_CHAT
     clauses = (("ValueError", "TypeError", "RuntimeError", "jinja2.TemplateError"),)
-    imports = (("vllm_omni_errors.seams", "request_error"),)
-    new = "except (ValueError, TypeError, OverflowError, jinja2.TemplateError) as e:\n    raise request_error(e) from e"
+    imports = (("vllm.exceptions", "VLLMValidationError"), ("vllm_omni_errors.seams", "request_error"))
+    new = """
+        except RecursionError as e:
+            raise VLLMValidationError("The chat template is nested too deeply.", parameter="chat_template") from e
+        except (ValueError, TypeError, OverflowError, jinja2.TemplateError) as e:
+            raise request_error(e) from e
+    """
     before = """
         import jinja2
 
@@ -242,12 +248,15 @@ class ChatPreprocessingSeam(_Requests, ReplaceClauses):
     """
     after = """
         import jinja2
+        from vllm.exceptions import VLLMValidationError
         from vllm_omni_errors.seams import request_error
 
 
         def preprocess():
             try:
                 render()
+            except RecursionError as e:
+                raise VLLMValidationError("The chat template is nested too deeply.", parameter="chat_template") from e
             except (ValueError, TypeError, OverflowError, jinja2.TemplateError) as e:
                 raise request_error(e) from e
     """
@@ -302,11 +311,15 @@ class ChatDiffusionArgumentsSeam(_ValueErrorSeam):
 
 
 class LoraSeam(_ValueErrorSeam):
-    """The reader of LoRA requests raises raw `ValueError`s for the client's mistakes."""
+    """What is no number in a LoRA request is the client's mistake, whatever Python says about it."""
 
     module = "entrypoints/openai/lora.py"
     function = "_parse_lora_request"
-    new = 'except ValueError as e:\n    raise request_error(e, parameter="lora") from e'
+    imports = (("vllm.exceptions", "VLLMValidationError"),)
+    new = f'''
+        except (ValueError, TypeError, OverflowError) as e:
+            raise VLLMValidationError("{_LORA}", parameter="lora") from e
+    '''
     before = """
         def read(body):
             try:
@@ -314,15 +327,17 @@ class LoraSeam(_ValueErrorSeam):
             except ValueError as e:
                 raise HTTPException(400, str(e)) from e
     """
-    after = """
-        from vllm_omni_errors.seams import request_error
+    after = f"""
+        from vllm.exceptions import VLLMValidationError
 
 
         def read(body):
             try:
                 return parse(body)
-            except ValueError as e:
-                raise request_error(e, parameter="lora") from e
+            except (ValueError, TypeError, OverflowError) as e:
+                raise VLLMValidationError(
+                    "{_LORA}", parameter="lora"
+                ) from e
     """
 
 
@@ -372,6 +387,76 @@ class InputProcessorSeam(_Requests, WrapCallee):
 
         def build(self, prompt):
             return reads_request(self.input_processor.process_inputs)(prompt)
+    """
+
+
+class ChatAdaptersSeam(_Requests, WrapCallee):
+    """vLLM looks for an adapter in the parts of the messages, and fails on whatever a client may put there."""
+
+    module = CHAT
+    function = CREATE_CHAT
+    callee = "self._maybe_get_adapters"
+    wrapper = "reads_request"
+    arguments = ', parameter="messages", also=(AttributeError, KeyError)'
+    imports = (("vllm_omni_errors.seams", "reads_request"),)
+    before = """
+        def choose(self, request):
+            x = self._maybe_get_adapters(request)
+            return x
+    """
+    after = """
+        from vllm_omni_errors.seams import reads_request
+
+
+        def choose(self, request):
+            x = reads_request(self._maybe_get_adapters, parameter="messages", also=(AttributeError, KeyError))(request)
+            return x
+    """
+
+
+class StageParametersSeam(_Requests, WrapCallee):
+    """A wrong type in a stage's parameters ended the thread that reads its requests: nobody was answered any more."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat._to_sampling_params_list"
+    callee = "target_cls"
+    wrapper = "reads_stage_parameters"
+    hits = 2
+    imports = (("vllm_omni_errors.seams", "reads_stage_parameters"),)
+    before = """
+        def convert(values):
+            return target_cls(**values)
+    """
+    after = """
+        from vllm_omni_errors.seams import reads_stage_parameters
+
+
+        def convert(values):
+            return reads_stage_parameters(target_cls)(**values)
+    """
+
+
+class StageParametersAreAList(_Requests, InsertStatements):
+    """What is no list, or longer than the pipeline, failed with an error of the server's."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat._to_sampling_params_list"
+    before_assignment = "final_sampling_params_list"
+    imports = (("vllm_omni_errors.seams", "check_stage_parameters"),)
+    new = "check_stage_parameters(sampling_params_list, stages=len(stage_configs))"
+    before = """
+        def convert(sampling_params_list, stage_configs):
+            final_sampling_params_list = []
+            return final_sampling_params_list
+    """
+    after = """
+        from vllm_omni_errors.seams import check_stage_parameters
+
+
+        def convert(sampling_params_list, stage_configs):
+            check_stage_parameters(sampling_params_list, stages=len(stage_configs))
+            final_sampling_params_list = []
+            return final_sampling_params_list
     """
 
 
@@ -1038,6 +1123,7 @@ DECIDED: Mapping[str, tuple[str, ...]] = {
     SIZES: ("*",),
     IMAGES: ("*",),
     "entrypoints/openai/lora.py": ("*",),
+    "entrypoints/openai/utils.py": ("parse_lora_request",),
     CHAT: ("*",),
 }  # fmt: skip
 """Functions whose decided sites change: what the routes that are migrated call."""
@@ -1064,6 +1150,9 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ChatPreprocessingSeam,
     ChatParametersSeam,
     InputProcessorSeam,
+    ChatAdaptersSeam,
+    StageParametersSeam,
+    StageParametersAreAList,
     ChatPromptErrorsTravel,
     ChatChecksRaise,
     ChatAnswerPropagates,

@@ -121,16 +121,20 @@ class ReplaceBody(Rewrite):
 
 
 class WrapCallee(Rewrite):
-    """Every call of one function inside `function` goes through a wrapper: ``f(x)`` becomes ``wrapper(f)(x)``."""
+    """Every call of one function inside `function` goes through a wrapper: ``f(x)`` becomes ``wrapper(f)(x)``.
+
+    `arguments` are the wrapper's, after the function, with a comma before them.
+    """
 
     callee: ClassVar[str]
     wrapper: ClassVar[str]
+    arguments: ClassVar[str] = ""
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         if not self.inside() or code(original_node.func) != self.callee:
             return updated_node
         self.found += 1
-        return updated_node.with_changes(func=cst.parse_expression(f"{self.wrapper}({self.callee})"))
+        return updated_node.with_changes(func=cst.parse_expression(f"{self.wrapper}({self.callee}{self.arguments})"))
 
 
 class AddArgument(Rewrite):

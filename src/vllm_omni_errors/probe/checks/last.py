@@ -86,7 +86,11 @@ CHECKS = (
         source=OVERFLOW_SOURCE,
         needs=(route("POST", make.CHAT),),
         steps=lambda c: [
-            Step(make.chat(c, stop_token_ids=[TOKEN_TOO_LARGE]), refused(400, param="stop_token_ids"), generates=True)
+            Step(
+                make.chat(c, stop_token_ids=[TOKEN_TOO_LARGE]),
+                refused(400, param="stop_token_ids", accepted=c.without_tokens("stop_token_ids")),
+                generates=True,
+            )
         ],
         danger=Danger.MAY_KILL,
     ),

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong requests that vLLM's own code refuses: one or more for each seam that the rig reaches, and what the migrated
+server answers. Seams of ledgers/upstream-0.30.0 that are missing here need a multimodal, speech or Mistral model, or a
+socket."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calls import (
+    BROKEN_TEMPLATE,
+    LONG,
+    OTHER_TOOL,
+    PNG,
+    RAISING_TEMPLATE,
+    TOOL,
+    batch,
+    chat,
+    completions,
+    data_url,
+    edits,
+    image_part,
+    images,
+    raw,
+)
+from cases import now
+from support import Call, Seen, post
+
+ROUTE = ("", "validate_json_request")
+BODY = ("create_chat_completion", "ChatCompletionRequest")
+BATCH_BODY = ("create_batch_chat_completion", "BatchChatCompletionRequest")
+CONVERSATION = ("OmniOpenAIServingChatBatch.create_batch_chat_completion", "request.to_chat_completion_request")
+MODEL = ("OmniOpenAIServingChat._create_chat_completion", "self._check_model")
+ADAPTERS = ("OmniOpenAIServingChat._create_chat_completion", "self._maybe_get_adapters")
+LIMITS = ("OmniOpenAIServingChat._preprocess_chat", "request.build_tok_params")
+RENDERER = ("OmniOpenAIServingChat._preprocess_chat", "renderer.render_chat_async")
+NO_PROCESSOR = ("OmniRenderer._process_singleton_async", "renderer._process_multimodal_async")
+STAGE_PARAMETERS = ("OmniOpenAIServingChat._to_sampling_params_list", "target_cls")
+INPUTS = ("AsyncOmniEngine._build_add_request_message", "self.input_processor.process_inputs")
+LORA = ("parse_lora_request", "LoRARequest")
+AUDIO_MODEL = ("OmniOpenAIServingAudioGenerate.create_audio_generate", "self._check_model")
+SPEECH_MODEL = ("OmniOpenAIServingSpeech.create_speech", "self._check_model")
+SPEECH_BATCH_MODEL = ("OmniOpenAIServingSpeech.create_speech_batch", "self._check_model")
+
+NESTED_TEMPLATE = "{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}"
+LONG_TEMPLATE = "{% for i in range(3000) %}aaaaaaaa{% endfor %}"
+NO_ADAPTER = {"name": "a", "path": "/b", "int_id": 0}
+"""Numbers of adapters begin with 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeamCase:
+    """One wrong request; ``seam`` is the function that calls into vLLM, and the call, as in the ledger."""
+
+    title: str
+    seam: tuple[str, str]
+    call: Call
+    now: Seen
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def conversation(*messages: Any, **more: Any) -> Call:
+    return chat("", messages=[{"role": "user", "content": "hi"}, *messages], **more)
+
+
+def conversations(*conversations: Any) -> Call:
+    return post("/v1/chat/completions/batch", {"model": "tiny", "messages": conversations})
+
+
+def stage_parameters(**first: Any) -> Call:
+    """Chat with parameters for the first stage."""
+    return chat("hi", sampling_params_list=[first, {}])
+
+
+BAD = now(400, "BadRequestError")
+UNKNOWN_MODEL = now(404, "NotFoundError", "model")
+
+
+def bad(param: str) -> Seen:
+    return now(400, "BadRequestError", param)
+
+
+# fmt: off
+TWO_STAGES: Sequence[SeamCase] = (
+    SeamCase("chat: not JSON by its content type", ROUTE, raw("/v1/chat/completions", b"{}", "text/plain"),
+             now(400, "Bad Request")),
+    SeamCase("images: not JSON by its content type", ROUTE, raw("/v1/images/generations", b"{}", "text/plain"),
+             now(400, "Bad Request")),
+    SeamCase("chat: tool choice a number", BODY, chat("hi", tools=[TOOL], tool_choice=5), bad("tool_choice")),
+    SeamCase("chat: no kind of constraint", BODY, chat("hi", structured_outputs={}), BAD),
+    SeamCase("chat: prompt logprobs not a number", BODY, chat("hi", prompt_logprobs="x"), bad("prompt_logprobs")),
+    SeamCase("batch: more than one choice", BATCH_BODY, batch("hi", n=5), bad("n")),
+    SeamCase("batch: contradiction about the last message", CONVERSATION,
+             batch("hi", continue_final_message=True, add_generation_prompt=True), BAD),
+    SeamCase("chat: adapter that is not loaded", MODEL, chat("hi", model="adapter"), UNKNOWN_MODEL),
+    SeamCase("chat: truncation over the context", LIMITS, chat("hi", truncate_prompt_tokens=9_999),
+             bad("truncate_prompt_tokens")),
+    SeamCase("chat: template that does not parse", RENDERER, chat("hi", chat_template=BROKEN_TEMPLATE), BAD),
+    SeamCase("chat: template that raises", RENDERER, chat("hi", chat_template=RAISING_TEMPLATE), BAD),
+    SeamCase("chat: template that divides by zero", RENDERER, chat("hi", chat_template="{{ 1 / 0 }}"), BAD),
+    SeamCase("chat: template that makes too much", RENDERER, chat("hi", chat_template=LONG_TEMPLATE),
+             bad("input_text")),
+    SeamCase("chat: template argument that is taken", RENDERER, chat("hi", chat_template_kwargs={"conversation": []}),
+             BAD),
+    SeamCase("chat: tools for the template not a list", RENDERER, chat("hi", chat_template_kwargs={"tools": 5}), BAD),
+    SeamCase("chat: lone surrogate", RENDERER,
+             raw("/v1/chat/completions", b'{"messages":[{"role":"user","content":"\\ud800"}]}'), BAD),
+    SeamCase("chat: part without a type", RENDERER, chat([{"a": 1}]), BAD),
+    SeamCase("chat: image for a text model", RENDERER, chat(image_part(data_url(PNG))), BAD),
+    SeamCase("chat: data URL not base64", RENDERER, chat(image_part("data:image/png,xx")), BAD),
+    SeamCase("chat: audio for a text model", RENDERER,
+             chat([{"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}]), BAD),
+    SeamCase("chat: embeddings not enabled", RENDERER, chat([{"type": "prompt_embeds", "data": "AA"}]),
+             bad("prompt_embeds")),
+    SeamCase("chat: arguments for a processor that is not there", NO_PROCESSOR,
+             chat("hi", mm_processor_kwargs={"a": 1}), BAD),
+    SeamCase("chat: stage parameter out of range", STAGE_PARAMETERS, stage_parameters(temperature=-3),
+             bad("temperature")),
+    SeamCase("chat: empty trace to replay", INPUTS, stage_parameters(trace_decode_token_ids=[]), BAD),
+    SeamCase("chat: allowed tokens not numbers", STAGE_PARAMETERS, stage_parameters(allowed_token_ids=["a"]),
+             bad("sampling_params_list")),
+    SeamCase("chat: start over the prompt's end", INPUTS, stage_parameters(routed_experts_prompt_start=99),
+             bad("routed_experts_prompt_start")),
+    SeamCase("images: lone surrogate", INPUTS,
+             raw("/v1/images/generations", b'{"size":"64x64","prompt":"\\udfff"}'), BAD),
+    SeamCase("images: prompt too long", INPUTS, images(LONG), bad("input_tokens")),
+    SeamCase("completions: regular expression that does not parse", INPUTS,
+             completions(prompt="x", structured_outputs={"regex": "("}), BAD),
+    SeamCase("completions: grammar that does not parse", INPUTS,
+             completions(prompt="x", structured_outputs={"grammar": "zzz"}), BAD),
+    SeamCase("images: number of no adapter", LORA, images("x", lora=NO_ADAPTER), bad("lora")),
+    SeamCase("edits: number of no adapter", LORA,
+             edits("x", PNG, size="64x64", lora=json.dumps(NO_ADAPTER)), bad("lora")),
+    SeamCase("audio: unknown model", AUDIO_MODEL, post("/v1/audio/generate", {"model": "nope", "input": "hi"}),
+             UNKNOWN_MODEL),
+    SeamCase("speech: unknown model", SPEECH_MODEL,
+             post("/v1/audio/speech", {"model": "nope", "input": "hi", "voice": "x"}), UNKNOWN_MODEL),
+    SeamCase("speech batch: unknown model", SPEECH_BATCH_MODEL,
+             post("/v1/audio/speech/batch", {"model": "nope", "items": [{"input": "hi"}], "voice": "x"}),
+             UNKNOWN_MODEL),
+    SeamCase("chat: messages a number", BODY, chat("hi", messages=5), BAD),
+    SeamCase("chat: tool calls a number", BODY, conversation({"role": "assistant", "tool_calls": 5}), BAD),
+    SeamCase("chat: tool a number, and chosen", BODY, chat("hi", tools=[5], tool_choice=OTHER_TOOL), BAD),
+    SeamCase("chat: tool without a function, and chosen", BODY, chat("hi", tools=[{}], tool_choice=OTHER_TOOL), BAD),
+    SeamCase("chat: constraint a number", BODY, chat("hi", structured_outputs=5), BAD),
+    SeamCase("chat: type of a part a number", ADAPTERS, conversation({"role": "zzz", "content": [{"type": 5}]}),
+             bad("messages")),
+    SeamCase("batch: type of a part a number", ADAPTERS, conversations([{"role": "zzz", "content": [{"type": 5}]}]),
+             bad("messages")),
+    SeamCase("chat: part a text", ADAPTERS, conversation({"role": "zzz", "content": ["type"]}), bad("messages")),
+    SeamCase("chat: template nested too deeply", RENDERER, chat("hi", chat_template=NESTED_TEMPLATE),
+             bad("chat_template")),
+    SeamCase("batch: template nested too deeply", RENDERER, batch("hi", chat_template=NESTED_TEMPLATE),
+             bad("chat_template")),
+    SeamCase("images: number of an adapter a list", LORA, images("x", lora=NO_ADAPTER | {"int_id": [1]}), bad("lora")),
+    SeamCase("images: number of an adapter infinite", LORA,
+             raw("/v1/images/generations",
+                 b'{"prompt":"x","size":"64x64","lora":{"name":"a","path":"/b","int_id":1e400}}'), bad("lora")),
+    SeamCase("images: scale of an adapter a list", LORA, images("x", lora=NO_ADAPTER | {"int_id": 1, "scale": [1]}),
+             bad("lora")),
+    SeamCase("edits: number of an adapter a list", LORA,
+             edits("x", PNG, size="64x64", lora=json.dumps(NO_ADAPTER | {"int_id": [1]})), bad("lora")),
+    SeamCase("chat: unknown stage parameter", STAGE_PARAMETERS, stage_parameters(bad=1), bad("sampling_params_list")),
+    SeamCase("chat: stage parameter of a wrong type", STAGE_PARAMETERS, stage_parameters(temperature="hot"),
+             bad("sampling_params_list")),
+    SeamCase("chat: stage parameter null", STAGE_PARAMETERS, stage_parameters(temperature=None),
+             bad("sampling_params_list")),
+    SeamCase("chat: stage parameter that cannot be sent", STAGE_PARAMETERS, stage_parameters(max_tokens=2**70),
+             bad("sampling_params_list")),
+    SeamCase("chat: stage parameters a number", STAGE_PARAMETERS, chat("hi", sampling_params_list=5),
+             bad("sampling_params_list")),
+    SeamCase("chat: stop an object", STAGE_PARAMETERS, stage_parameters(stop={"a": 1}), bad("sampling_params_list")),
+    SeamCase("chat: constraint of a stage an object", STAGE_PARAMETERS,
+             stage_parameters(structured_outputs={"json": "{"}), bad("sampling_params_list")),
+    SeamCase("chat: unwanted word a number", STAGE_PARAMETERS, stage_parameters(bad_words=[5]),
+             bad("sampling_params_list")),
+    SeamCase("chat: seed of a stage a text", STAGE_PARAMETERS, stage_parameters(seed="x"), bad("sampling_params_list")),
+    SeamCase("chat: parameters for more stages than there are", STAGE_PARAMETERS,
+             chat("hi", sampling_params_list=[{}, {}, {}, {}, {}]), bad("sampling_params_list")),
+    SeamCase("chat: height of an image a text", STAGE_PARAMETERS,
+             chat("hi", sampling_params_list=[{}, {"height": "x"}]), bad("sampling_params_list")),
+    SeamCase("chat: more parameters of a stage a number", STAGE_PARAMETERS, stage_parameters(extra_args=5),
+             bad("sampling_params_list")),
+)
+"""On an AR stage and a diffusion stage."""
+
+ONE_STAGE: Sequence[SeamCase] = (
+    SeamCase("chat: not JSON by its content type", ROUTE, raw("/v1/chat/completions", b"{}", "text/plain"),
+             now(400, "Bad Request")),
+    SeamCase("chat: tool choice a number", BODY, chat("hi", tools=[TOOL], tool_choice=5), bad("tool_choice")),
+    SeamCase("chat: number of no adapter", LORA, chat("hi", lora=NO_ADAPTER), bad("lora")),
+    SeamCase("chat: number of an adapter a list", LORA, chat("hi", lora=NO_ADAPTER | {"int_id": [1]}), bad("lora")),
+    SeamCase("images: number of no adapter", LORA, images("x", lora=NO_ADAPTER), bad("lora")),
+    SeamCase("edits: number of no adapter", LORA,
+             edits("x", PNG, size="64x64", lora=json.dumps(NO_ADAPTER)), bad("lora")),
+)
+"""On a diffusion stage alone."""
+# fmt: on
