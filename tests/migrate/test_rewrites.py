@@ -21,6 +21,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     InTry,
     ReplaceBody,
     ReplaceClass,
+    ReplaceFunction,
     clauses_of,
 )
 
@@ -77,7 +78,7 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     changed["function"] = named if rewrite.function is not None else None
     if issubclass(rewrite, InTry):
         changed["clauses"] = first.clauses
-    if issubclass(rewrite, ReplaceBody):
+    if issubclass(rewrite, ReplaceBody | ReplaceFunction):
         changed["shape"] = shape_hash(source)
     if issubclass(rewrite, DecidedSites):
         changed["rows"] = (a_row(text="size is wrong."),)

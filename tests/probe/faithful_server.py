@@ -13,7 +13,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -111,7 +111,7 @@ class Faithful:
         internal = Problem(500, "InternalServerError", INTERNAL, stage=1)
         faults: dict[str, Problem] = {
             "FAULT:guard": Problem(400, "GuardrailViolationError", "The request was rejected.", stage=1),
-            "FAULT:raise=VLLMValidationError": invalid("A parameter is not valid.", "prompt"),
+            "FAULT:raise=VLLMValidationError": replace(invalid("The size is not valid.", "size"), stage=1),
         }
         raise faults.get(word, internal)
 

@@ -68,7 +68,7 @@ STOCK_ONE_STAGE: Mapping[str, Table] = {
 }
 """With one stage, raised in it, by route."""
 
-MIGRATED_FRONT = whole(
+MIGRATED = whole(
     now(500, "InternalServerError"),
     GuardrailViolationError=now(400, "GuardrailViolationError"),
     HTTPException=now(418, "I'm a Teapot"),
@@ -80,9 +80,21 @@ MIGRATED_FRONT = whole(
     OmniServiceUnavailableError=now(503, "ServiceUnavailableError"),
     OmniStageTimeoutError=now(504, "GatewayTimeoutError"),
     QueueOverflowError=now(503, "Service Unavailable"),
+    StageUnavailableError=now(503, "ServiceUnavailableError"),
     VLLMClientError=now(400, "BadRequestError"),
     VLLMNotFoundError=now(404, "NotFoundError"),
     VLLMUnprocessableEntityError=now(422, "UnprocessableEntityError", "size"),
     VLLMValidationError=now(400, "BadRequestError", "size"),
 )
-"""The migrated server's answers on images and on chat, with two stages: one table, whatever the route."""
+"""The migrated server's answers: one table, whatever the route, the place and the number of stages."""
+
+_UNAVAILABLE = now(503, "ServiceUnavailableError")
+
+MIGRATED_INPUT: Table = {
+    **MIGRATED,
+    "EngineDeadError": _UNAVAILABLE,
+    "OmniEngineDeadError": _UNAVAILABLE,
+    "OverflowError": now(400, "BadRequestError"),
+}
+"""Raised where a request is handed to the next stage: there a dead engine means that it cannot be placed, and a number
+that does not fit is one of the client's."""

@@ -4,9 +4,8 @@
 from collections.abc import Mapping
 
 import pytest
-from cases import now
 from contract import verify
-from failures_table import MIGRATED_FRONT, NAMES, calls
+from failures_table import MIGRATED, calls
 from support import Answers, send_all
 
 from vllm_omni_rig.server import Server
@@ -19,23 +18,23 @@ def front(migrated: Server) -> Mapping[str, Answers]:
     return {route: send_all(migrated.url, calls(route, "front")) for route in ROUTES}
 
 
-@pytest.mark.parametrize("name", MIGRATED_FRONT)
+@pytest.mark.parametrize("name", MIGRATED)
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_exception_at_the_front_has_its_own_status_and_type(
     front: Mapping[str, Answers], route: str, name: str
 ) -> None:
-    verify(front[route].by_name[name], MIGRATED_FRONT[name])
+    verify(front[route].by_name[name], MIGRATED[name])
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_exception_is_counted_by_its_status(front: Mapping[str, Answers], route: str) -> None:
     """X01: a handler for each class is not enough, subclasses count too."""
-    classes = {name: row.counted for name, row in MIGRATED_FRONT.items()}
+    classes = {name: row.counted for name, row in MIGRATED.items()}
     assert front[route].counted == front[route].expected(classes)
 
 
 @pytest.mark.parametrize(
-    "name", ["KeyError", "RuntimeError", "OutOfMemoryError", "StageUnavailableError", "ExceptionGroup"]
+    "name", ["KeyError", "RuntimeError", "OutOfMemoryError", "NativeKVHandoffError", "ExceptionGroup"]
 )
 def test_what_nobody_typed_is_the_servers_failure_and_its_text_is_not_public(
     front: Mapping[str, Answers], name: str
@@ -44,15 +43,3 @@ def test_what_nobody_typed_is_the_servers_failure_and_its_text_is_not_public(
     for answers in front.values():
         answer = answers.by_name[name]
         assert (answer.status, answer.error["message"]) == (500, "Internal server error")
-
-
-@pytest.mark.parametrize(("route", "stages"), [("images", 2), ("chat", 2), ("images", 1), ("chat", 1)])
-def test_a_failure_in_a_stage_is_a_500_that_tells_nothing_of_it(
-    migrated: Server, migrated_inline: Server, route: str, stages: int
-) -> None:
-    """Z01, Z11. What it was is lost on the way from the stage, until records carry it: a later phase."""
-    server, place = (migrated, "stage1") if stages == 2 else (migrated_inline, "stage0")
-    answers = send_all(server.url, calls(route, place))
-    for answer in answers.by_name.values():
-        verify(answer, now(500, "InternalServerError"))
-    assert answers.counted == answers.expected(dict.fromkeys(NAMES, "5xx"))

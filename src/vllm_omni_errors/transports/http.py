@@ -170,12 +170,13 @@ class Boundary:
         return await self(connection, exc) or Response(status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def details(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
-        """The record of an exception that reached the boundary, with the request's id."""
+        """The record of an exception that reached the boundary, under the id that the client knows the request by."""
         current = request.current(scope)
         raw = self._maps_raw(scope)
         if not raw and _failed_in_the_body(exc):
             exc = upstream.VLLMValidationError(UNREADABLE)
-        current.error = convert.to_details(exc, request_id=current.error_id, raw=raw)
+        details = convert.to_details(exc, raw=raw)
+        current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
         return current.error
 
     def _maps_raw(self, scope: Scope) -> bool:

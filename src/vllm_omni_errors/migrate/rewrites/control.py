@@ -166,7 +166,7 @@ class StepResponseIsSuccess(_Control, DropIf):
 
     module = API_SERVER
     function = "rollout_step"
-    condition = "response.error is not None"
+    test = "response.error is not None"
     before = """
         async def rollout_step(body):
             response = await step(body)

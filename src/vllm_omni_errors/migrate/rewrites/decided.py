@@ -197,13 +197,20 @@ def message_of(call: cst.Call) -> cst.BaseExpression | None:
     return plain[index] if len(plain) > index else None
 
 
+def _is_in(row: Row, places: Mapping[str, tuple[str, ...]]) -> bool:
+    return any(
+        fnmatchcase(row.path, path) and any(fnmatchcase(row.function, function) for function in functions)
+        for path, functions in places.items()
+    )
+
+
 def decided_sites(
     rows: Iterable[Row], places: Mapping[str, tuple[str, ...]], phase: Phase = "requests"
 ) -> tuple[type[DecidedSites], ...]:
-    """One rewrite for each file of `places`, which says for each the patterns of functions that are migrated."""
+    """One rewrite for each file with rows in `places`: patterns of paths, and for each the patterns of functions."""
     by_module: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if applies(row) and any(fnmatchcase(row.function, pattern) for pattern in places.get(row.path, ())):
+        if applies(row) and _is_in(row, places):
             by_module[row.path].append(row)
     return tuple(
         type(

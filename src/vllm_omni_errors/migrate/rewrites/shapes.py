@@ -2,6 +2,8 @@
 """The few kinds of change that rewrites are made of; each finds its place by structure, never by a quoted statement."""
 
 import textwrap
+from collections.abc import Mapping
+from string import Template
 from typing import ClassVar
 
 import libcst as cst
@@ -492,14 +494,14 @@ class DropCalls(Rewrite):
 
 
 class _InIf(Rewrite):
-    """Base of the rewrites of an if statement, found by its condition."""
+    """Base of the rewrites of an if statement, found by its test."""
 
-    condition: ClassVar[str]
+    test: ClassVar[str]
 
     def leave_If(
         self, original_node: cst.If, updated_node: cst.If
     ) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
-        if not self.inside() or original_node.orelse is not None or code(original_node.test) != self.condition:
+        if not self.inside() or original_node.orelse is not None or code(original_node.test) != self.test:
             return updated_node
         self.found += 1
         return self.on_if(updated_node)
@@ -516,15 +518,6 @@ class DropIf(_InIf):
         return cst.RemoveFromParent()
 
 
-class ReplaceIfBody(_InIf):
-    """What an if statement does."""
-
-    new: ClassVar[str]
-
-    def on_if(self, updated: cst.If) -> cst.If:
-        return updated.with_changes(body=updated.body.with_changes(body=statements(self.new)))
-
-
 class SendExceptions(ReplaceBody):
     """A helper that told the client a text takes an exception: its parameter ``message`` becomes ``error``."""
 
@@ -538,19 +531,6 @@ class SendExceptions(ReplaceBody):
             for each in changed.params.params
         ]
         return changed.with_changes(params=changed.params.with_changes(params=parameters))
-
-
-class ReplaceCall(Rewrite):
-    """Every call of one function inside `function` becomes an expression of ours."""
-
-    callee: ClassVar[str]
-    new: ClassVar[str]
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        if not self.inside() or code(original_node.func) != self.callee:
-            return updated_node
-        self.found += 1
-        return cst.parse_expression(self.new)
 
 
 class CatchInstead(InTry):
@@ -708,3 +688,194 @@ class AddMethods(Rewrite):
         blank = cst.EmptyLine(indent=False)
         added = [each.with_changes(leading_lines=[blank]) for each in statements(self.new)]
         return updated.with_changes(body=updated.body.with_changes(body=[*updated.body.body, *added]))
+
+
+class _Renewed(Rewrite):
+    """Base of the rewrites of an expression that has parts with names; in `new`, ``$name`` is what the part was."""
+
+    parts: ClassVar[tuple[str, ...]] = ()
+    new: ClassVar[str]
+
+    def _renewed(self, found: Mapping[str, str]) -> cst.BaseExpression | None:
+        """The new expression, if the place is in `function` and has all of `parts`."""
+        if not self.inside() or not found.keys() >= set(self.parts):
+            return None
+        self.found += 1
+        return cst.parse_expression(Template(self.new).substitute(found))
+
+
+class ReplaceCall(_Renewed):
+    """Calls of one function that have certain arguments (`parts`: a keyword, or ``_0`` and so on for the positional
+    ones), and whose text has `about` in it."""
+
+    callee: ClassVar[str]
+    about: ClassVar[str] = ""
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if code(original_node.func) != self.callee or self.about not in code(original_node):
+            return updated_node
+        found = {
+            f"_{position}" if argument.keyword is None else argument.keyword.value: code(argument.value)
+            for position, argument in enumerate(updated_node.args)
+        }
+        return self._renewed(found) or updated_node
+
+
+def _entries(node: cst.Dict) -> dict[str, str]:
+    """Keys of a dict display that are plain strings, and what their values are written as."""
+    elements = [element for element in node.elements if isinstance(element, cst.DictElement)]
+    return {str(e.key.raw_value): code(e.value) for e in elements if isinstance(e.key, cst.SimpleString)}
+
+
+class ReplaceDict(_Renewed):
+    """Dict displays that have certain keys (`parts`), with the value `values` says where it says one."""
+
+    values: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
+        found = _entries(updated_node)
+        if not found.items() >= set(self.values):
+            return updated_node
+        return self._renewed(found) or updated_node
+
+
+class AddEntry(Rewrite):
+    """Dict displays with certain entries (`values`: key, and value as it is written) get another one."""
+
+    values: ClassVar[tuple[tuple[str, str], ...]]
+    entry: ClassVar[str]
+
+    def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.Dict:
+        if not self.inside() or not _entries(original_node).items() >= set(self.values):
+            return updated_node
+        self.found += 1
+        added = cst.ensure_type(cst.parse_expression("{" + self.entry + "}"), cst.Dict).elements
+        return updated_node.with_changes(elements=[*updated_node.elements, *added])
+
+
+class ReplaceIfBody(Rewrite):
+    """What an ``if`` does, found by its test."""
+
+    test: ClassVar[str]
+    new: ClassVar[str]
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        if not self.inside() or code(original_node.test) != self.test:
+            return updated_node
+        self.found += 1
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=statements(self.new)))
+
+
+class ReplaceStatement(Rewrite):
+    """Statements that assign one of `targets`, or that only call `call`; no `new` means that they go."""
+
+    targets: ClassVar[tuple[str, ...]] = ()
+    call: ClassVar[str | None] = None
+    about: ClassVar[str] = ""
+    new: ClassVar[str] = ""
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> "cst.SimpleStatementLine | cst.FlattenSentinel[cst.BaseStatement] | cst.RemovalSentinel":
+        if not self.inside() or self.about not in code(original_node) or not self._is_it(original_node.body[0]):
+            return updated_node
+        self.found += 1
+        return cst.FlattenSentinel(statements(self.new)) if self.new else cst.RemoveFromParent()
+
+    def _is_it(self, statement: cst.BaseSmallStatement) -> bool:
+        if isinstance(statement, cst.Assign | cst.AnnAssign):
+            return bool(set(self.targets) & _assigned(statement))
+        return isinstance(statement, cst.Expr) and self.call in _called(statement)
+
+
+class AddMembers(Rewrite):
+    """A field of ours after one of a top-level class's own, and methods of ours at its end."""
+
+    owner: ClassVar[str]
+    after_field: ClassVar[str]
+    fields: ClassVar[str]
+    methods: ClassVar[str] = ""
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        super().leave_ClassDef(original_node, updated_node)
+        if self._stack or original_node.name.value != self.owner:
+            return updated_node
+        body: list[cst.BaseStatement] = []
+        for statement in updated_node.body.body:
+            body.append(statement)  # type: ignore[arg-type]
+            if isinstance(statement, cst.SimpleStatementLine) and self.after_field in _assigned(statement):
+                self.found += 1
+                body += statements(self.fields)
+        methods = statements(self.methods)
+        body += [method.with_changes(leading_lines=[cst.EmptyLine(indent=False)]) for method in methods]
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=body))
+
+
+class AddParent(Rewrite):
+    """A top-level class gets one more parent, before its own: code that catches it by its name still does."""
+
+    owner: ClassVar[str]
+    parent: ClassVar[str]
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        super().leave_ClassDef(original_node, updated_node)
+        if self._stack or original_node.name.value != self.owner:
+            return updated_node
+        self.found += 1
+        return updated_node.with_changes(bases=[cst.Arg(cst.Name(self.parent)), *updated_node.bases])
+
+
+class ReplaceFunction(Rewrite):
+    """A whole function, which is another now. `shape` is the original's `shape_hash`."""
+
+    shape: ClassVar[str]
+    new: ClassVar[str]
+
+    def on_function(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        plain = original.with_changes(leading_lines=(), lines_after_decorators=(), decorators=())
+        if shape_hash(code(plain)) != self.shape:
+            return updated
+        self.found += 1
+        (new,) = statements(self.new)
+        return cst.ensure_type(new, cst.FunctionDef).with_changes(leading_lines=updated.leading_lines)
+
+
+class AddLastClause(InTry):
+    """A clause of ours after the others."""
+
+    new: ClassVar[str]
+
+    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
+        return updated.with_changes(handlers=[*updated.handlers, *_handlers(self.new)])
+
+
+class CatchAround(Rewrite):
+    """A statement that only calls `call` gets a ``try`` around it, with clauses of ours."""
+
+    call: ClassVar[str]
+    clauses: ClassVar[str]
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.Try:
+        statement = original_node.body[0]
+        if not self.inside() or not isinstance(statement, cst.Expr) or self.call not in _called(statement):
+            return updated_node
+        self.found += 1
+        body = cst.IndentedBlock([updated_node.with_changes(leading_lines=())])
+        return cst.Try(body=body, handlers=_handlers(self.clauses), leading_lines=updated_node.leading_lines)
+
+
+class AfterLoop(Rewrite):
+    """Statements of ours after a ``while`` loop, found by its test."""
+
+    test: ClassVar[str]
+    new: ClassVar[str]
+
+    def leave_While(
+        self, original_node: cst.While, updated_node: cst.While
+    ) -> "cst.While | cst.FlattenSentinel[cst.BaseStatement]":
+        if not self.inside() or code(original_node.test) != self.test:
+            return updated_node
+        self.found += 1
+        return cst.FlattenSentinel([updated_node, *statements(self.new)])

@@ -156,7 +156,7 @@ class RetrieveShowsTheJob(_Videos, DropIf):
 
     module = API_SERVER
     function = "retrieve_video"
-    condition = "job.status == VideoGenerationStatus.FAILED"
+    test = "job.status == VideoGenerationStatus.FAILED"
     before = """
         async def retrieve_video(video_id):
             job = await load(video_id)
@@ -176,7 +176,7 @@ class ContentRaisesTheStoredError(_Videos, ReplaceIfBody):
 
     module = API_SERVER
     function = "download_video"
-    condition = "job.status == VideoGenerationStatus.FAILED"
+    test = "job.status == VideoGenerationStatus.FAILED"
     new = "raise job.error.to_exception()"
     before = """
         async def download_video(job):

@@ -11,6 +11,7 @@ NEEDS = (route("POST", make.IMAGES), rig)
 INTERNAL = "A failure of the server's own is 500, whatever the exception; only an explicit client error is 4xx."
 SOURCE = "RFC, Motivation 1 and section 1; contract, sections 1 and 4"
 NO_EFFECT = "the fault word had no effect on this server"
+ACROSS = "RFC, section 2; contract, section 8"
 CONFIRMING_WORD = "FAULT:guard"
 
 
@@ -53,6 +54,22 @@ CHECKS = (
     ),
     _fault("stage-value", "ValueError in a stage", "FAULT:value", FAILED),
     _fault("stage-runtime", "RuntimeError in a stage", "FAULT:runtime", FAILED),
+    _fault(
+        "guardrail",
+        "a guardrail in a stage",
+        CONFIRMING_WORD,
+        refused(400, types=("GuardrailViolationError",), stage=True, accepted=NO_EFFECT),
+        rule="A client's error that a stage finds is the client's, with its own type and the stage.",
+        source=ACROSS,
+    ),
+    _fault(
+        "stage-validation",
+        "a validation error in a stage",
+        "FAULT:raise=VLLMValidationError",
+        refused(400, types=("BadRequestError",), param="size", stage=True, accepted=NO_EFFECT),
+        rule="A client's mistake that only a stage can see is 400 with its parameter.",
+        source=ACROSS,
+    ),
     _fault(
         "out-of-memory",
         "out of memory in a stage",

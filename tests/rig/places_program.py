@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of vLLM-Omni that the rig's servers do not reach, each called by itself with a failure; prints what comes out.
+
+Several worker processes, request batches, sessions, interactions and membership need a GPU or another deployment. Here
+their own code runs, with stand-ins for what they are given.
+"""
+
+import asyncio
+import json
+import queue
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from vllm_omni_rig.failures import make
+
+REFUSED = "GuardrailViolationError"
+UNKNOWN = "RuntimeError"
+TRACEBACK = "Traceback (most recent call last): ..."
+
+
+def refused() -> BaseException:
+    return make(REFUSED, "stage1")
+
+
+def record_of(exc: BaseException) -> Any:
+    """What a worker of this tree puts under ``error_details``; nothing in stock."""
+    try:
+        from vllm_omni.diffusion.data import DiffusionOutput
+
+        return DiffusionOutput.from_exception(exc).error_details
+    except AttributeError:
+        return None
+
+
+def raised(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as exc:
+        return exc
+
+
+def status_of_ranks() -> Any:
+    """A call that failed on one of two ranks."""
+    from vllm_omni.diffusion.executor.multiproc_executor import (
+        DIFFUSION_RPC_RESULT_ENVELOPE,
+        MultiprocDiffusionExecutor,
+    )
+
+    exc = refused()
+    failed = {"rank": 1, "ok": False, "error": str(exc), "error_type": REFUSED, "traceback": TRACEBACK}
+    answer = {
+        "type": DIFFUSION_RPC_RESULT_ENVELOPE,
+        "method": "load",
+        "rank_statuses": [{"rank": 0, "ok": True}, failed | {"error_details": record_of(exc)}],
+    }
+    return raised(lambda: MultiprocDiffusionExecutor._unwrap_rpc_result_envelope(answer))
+
+
+def answer_of_a_worker() -> Any:
+    """A call that failed in a worker process."""
+    from vllm_omni.diffusion.executor.multiproc_executor import MultiprocDiffusionExecutor
+
+    exc = refused()
+    answer = {"status": "error", "error": str(exc), "error_details": record_of(exc)}
+    return raised(lambda: MultiprocDiffusionExecutor._raise_for_rpc_error_dict(answer))
+
+
+def request_of_several_processes() -> Any:
+    """A request that failed in the executor of several processes."""
+    from vllm_omni.diffusion.executor.multiproc_executor import MultiprocDiffusionExecutor
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise refused()
+
+    executor = MultiprocDiffusionExecutor.__new__(MultiprocDiffusionExecutor)
+    executor.__dict__.update(od_config=SimpleNamespace(parallel_config=None), collective_rpc=fail, _closed=True)
+    executor._ensure_open = lambda: None  # type: ignore[method-assign]
+    request = SimpleNamespace(request_id="r", req=SimpleNamespace(request_id="r"), diffusion_kv_metadata=None)
+    scheduled = SimpleNamespace(scheduled_new_reqs=[request], kv_prefetch_job=None)
+    return executor.execute_request(scheduled).get_request_output("r").result
+
+
+def fallback_of_the_runner() -> Any:
+    """A request that failed outside of step mode."""
+    from vllm_omni.diffusion.worker.diffusion_model_runner import DiffusionModelRunner
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise refused()
+
+    request = SimpleNamespace(
+        request_id="r",
+        req=SimpleNamespace(sampling_params=SimpleNamespace(step_index=0)),
+        diffusion_kv_metadata=None,
+    )
+    scheduled = SimpleNamespace(
+        scheduled_cached_reqs=SimpleNamespace(request_ids=[]), scheduled_new_reqs=[request], kv_prefetch_job=None
+    )
+    outputs = DiffusionModelRunner._execute_non_step_requests(SimpleNamespace(execute_model=fail), scheduled)
+    return outputs.get_request_output("r").result
+
+
+def batch_of_requests() -> Any:
+    """A batch that failed, split into its requests."""
+    from vllm_omni.diffusion.data import DiffusionOutput
+    from vllm_omni.diffusion.worker.request_batch import split_diffusion_output_by_request
+
+    whole = DiffusionOutput.from_exception(refused())
+    return split_diffusion_output_by_request(whole, SimpleNamespace(num_reqs=2), num_outputs_per_prompt=1)[1]
+
+
+class Sink:
+    """A queue that keeps what is put into it."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    async def put(self, item: Any) -> None:
+        self.items.append(item)
+
+
+def replica_that_disappeared() -> Any:
+    """A replica leaves while it serves a request."""
+    from vllm_omni.engine.membership_controller import MembershipController
+
+    pool = SimpleNamespace(
+        get_replica_id_by_addr=lambda _: 0, get_client_by_addr=lambda _: None, invalidate_addr=lambda _: ["r"]
+    )
+    sink = Sink()
+    controller = SimpleNamespace(
+        _pool_for_stage_id=lambda _: pool,
+        _output_queue=sink,
+        _cleanup_callback=None,
+        _detach_replica=lambda *_: None,
+        _replica_removed_callback=None,
+    )
+    asyncio.run(MembershipController.handle_unregister(controller, 1, "address"))
+    return sink.items[0]
+
+
+def interaction(state: Any) -> Any:
+    from vllm_omni.engine.orchestrator import Orchestrator
+
+    async def submit(*_: Any) -> None:
+        raise refused()
+
+    sink = Sink()
+    orchestrator = SimpleNamespace(
+        request_states={"r": state} if state else {},
+        output_async_queue=sink,
+        stage_pools=[SimpleNamespace(submit_interaction=submit)],
+    )
+    message = SimpleNamespace(request_id="r", interaction={"event_id": "e"})
+    asyncio.run(Orchestrator._handle_interaction(orchestrator, message))
+    return sink.items[0]
+
+
+def interaction_without_request() -> Any:
+    return interaction(None)
+
+
+def interaction_that_is_refused() -> Any:
+    return interaction(object())
+
+
+def session_request() -> Any:
+    """The scheduler gives up a request of a session."""
+    from vllm.v1.engine import FinishReason
+    from vllm_omni.engine.orchestrator import Orchestrator
+
+    sink = Sink()
+    finished = SimpleNamespace(
+        finish_reason=FinishReason.ERROR, is_segment_finished=False, stop_reason=str(make(UNKNOWN, "stage1"))
+    )
+    state = SimpleNamespace(session_owned=True, request_id="r")
+    orchestrator = SimpleNamespace(output_async_queue=sink)
+    asyncio.run(Orchestrator._report_duplex_session_request_error(orchestrator, 1, 0, finished, state))
+    return sink.items[0]
+
+
+def call_into_a_dead_engine() -> Any:
+    """A control call is answered by the engine's end."""
+    from vllm_omni.engine.messages import ErrorMessage
+    from vllm_omni.engine.rpc_result_router import CorrelatedRpcClient
+
+    died = make("OmniEngineDeadError", "stage1")
+    message = (
+        ErrorMessage.from_exception(died, stage_id=1)
+        if hasattr(ErrorMessage, "from_exception")
+        else ErrorMessage(error=str(died), fatal=True, stage_id=1)
+    )
+    requests: queue.Queue[Any] = queue.Queue()
+    results: queue.Queue[Any] = queue.Queue()
+    client = CorrelatedRpcClient(requests, results)
+    results.put(message)
+    return raised(lambda: client.execute(("a", "b"), object(), timeout=5, timeout_message="late"))
+
+
+PLACES = (
+    status_of_ranks,
+    answer_of_a_worker,
+    request_of_several_processes,
+    fallback_of_the_runner,
+    batch_of_requests,
+    replica_that_disappeared,
+    interaction_without_request,
+    interaction_that_is_refused,
+    session_request,
+    call_into_a_dead_engine,
+)
+
+
+def described(found: Any) -> dict[str, Any]:
+    """The status, type and text that a place's result says, by the record where there is one."""
+    details = getattr(found, "details", None) or getattr(found, "error_details", None)
+    if details is not None:
+        return {
+            "status": details.status_code,
+            "type": details.error_type,
+            "text": details.message,
+            "stage": details.stage_id,
+            "fatal": details.fatal,
+        }
+    if isinstance(found, BaseException):
+        return {"status": None, "type": type(found).__name__, "text": str(found), "stage": None, "fatal": None}
+    status = getattr(found, "error_status_code", None) or getattr(found, "status_code", None)
+    return {"status": status, "type": found.error_type, "text": found.error, "stage": None, "fatal": None}
+
+
+if __name__ == "__main__":
+    print("RESULT " + json.dumps({place.__name__: described(place()) for place in PLACES}))
