@@ -217,7 +217,7 @@ TWO_STAGES: Sequence[Case] = (
     Case("chat: stage parameters not an object", chat("hi", sampling_params_list=["x"]),
          was(400, "BadRequestError"), now(400, "BadRequestError", "sampling_params_list")),
     Case("chat: unknown stage parameter", chat("hi", sampling_params_list=[{}, {"bad": 1}]),
-         was(500, "Internal Server Error"), now(400, "BadRequestError")),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "sampling_params_list")),
     Case("chat: output that cannot be encoded", chat("FAULT:badoutput"),
          was(400, "BadRequestError"), now(500, "InternalServerError")),
     Case("chat: no image", chat("FAULT:output=none"), was(200), now(500, "InternalServerError")),

@@ -34,7 +34,7 @@ def running(kind: str, tree: Path | None, folder: Path) -> Iterator[Server]:
         with start(scripted="video", tree=tree, log=log, environment=environment) as server:
             yield server
     else:
-        with unavailable.running(tree, log, SCRIPT, environment) as server:
+        with unavailable.running(tree, log, SCRIPT, environment=environment) as server:
             yield server
 
 
