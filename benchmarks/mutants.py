@@ -91,5 +91,8 @@ def run(module: str) -> bool:
 
 
 if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in TESTS]
+    if unknown:
+        sys.exit(f"mutants: there is no module {unknown[0]}; the modules are {', '.join(TESTS)}.")
     results = [run(module) for module in sys.argv[1:] or TESTS]
     sys.exit(0 if all(results) else 1)

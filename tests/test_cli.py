@@ -189,6 +189,15 @@ def test_summary_is_readable(tree, out, tmp_path, capsys):
     assert f"Diff:  {diff}\n" in caught.out
 
 
+def test_a_long_summary_is_one_line_a_folder(tree, out, monkeypatch, capsys):
+    monkeypatch.setattr("vllm_omni_errors.migrate.summary.MOST_ROWS", 0)
+    assert cli.run(["migrate", str(tree), "--out", str(out)]) == 0
+    head, row, hint = capsys.readouterr().out.splitlines()[:3]
+    assert head.split() == ["Phase", "Folder", "Files", "Rewrites", "Places"]
+    assert row.split() == ["bridge", ".", "1", "1", "1"]
+    assert hint.startswith("Every rewrite with its reason: --json FILE")
+
+
 def test_own_output_says_so(tree, out, capsys):
     cli.run(["migrate", str(tree), "--out", str(out)])
     capsys.readouterr()

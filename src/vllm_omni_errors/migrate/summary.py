@@ -13,10 +13,15 @@ from vllm_omni_errors.migrate import Result, RewriteRow
 from vllm_omni_errors.migrate.manifest import LIBRARY, library_version
 from vllm_omni_errors.migrate.source import MigrationError
 
+MOST_ROWS = 60
+FOLDER_PARTS = 2
+
 
 def show_result(console: Console, result: Result) -> None:
     """Print the rewrites by phase and file, the totals, and where everything lies."""
-    if result.rewrites:
+    if len(result.rewrites) > MOST_ROWS:
+        _show_folders(console, result)
+    elif result.rewrites:
         _show_rewrites(console, result)
     for note in result.notes:
         _line(console, note)
@@ -55,6 +60,26 @@ def _show_rewrites(console: Console, result: Result) -> None:
         for row in rows:
             table.add_row(row.rewrite, str(row.places), Text(row.why))
         console.print(table)
+    console.print()
+
+
+def _show_folders(console: Console, result: Result) -> None:
+    """One line for each phase and folder, for a run of more rewrites than anybody reads in a terminal."""
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    table.add_column("Phase", no_wrap=True)
+    table.add_column("Folder", overflow="fold")
+    for column in ("Files", "Rewrites", "Places"):
+        table.add_column(column, justify="right")
+
+    def place(row: RewriteRow) -> tuple[int, str]:
+        return result.phases.index(row.phase), "/".join(row.path.split("/")[1:-1][:FOLDER_PARTS]) or "."
+
+    for (phase, folder), group in groupby(sorted(result.rewrites, key=place), key=place):
+        rows = list(group)
+        numbers = (len({row.path for row in rows}), len(rows), sum(row.places for row in rows))
+        table.add_row(result.phases[phase], folder, *map(str, numbers))
+    console.print(table)
+    _line(console, "Every rewrite with its reason: --json FILE; every change: --diff FILE.")
     console.print()
 
 
