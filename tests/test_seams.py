@@ -278,6 +278,7 @@ class OfADiffusionStage:
     height: int | None = None
     strength: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    other: SimpleNamespace | None = None
 
 
 @pytest.mark.parametrize(
@@ -314,10 +315,14 @@ def test_what_vllm_says_itself_about_a_parameter_stays() -> None:
 def test_parameters_of_a_stage_that_are_right_are_as_they_were() -> None:
     given = {"temperature": 1, "max_tokens": 5, "stop": ["x"], "extra_args": {"a": [1]}, "seed": None}
     assert reads_stage_parameters(SamplingParams)(**given) == SamplingParams(**given)
-    assert reads_stage_parameters(OfADiffusionStage)(height=5, strength=1) == OfADiffusionStage(5, 1)
+    assert reads_stage_parameters(OfADiffusionStage)(height=5, strength=1, more={"a": 1}) == OfADiffusionStage(
+        5, 1, {"a": 1}
+    )
 
 
-@pytest.mark.parametrize("values", [{"height": "x"}, {"height": 2.5}, {"strength": "x"}, {"nobody_knows": 1}], ids=str)
+@pytest.mark.parametrize(
+    "values", [{"height": "x"}, {"height": 2.5}, {"strength": "x"}, {"other": {"x": 1}}, {"nobody_knows": 1}], ids=str
+)
 def test_parameters_of_a_diffusion_stage_have_their_types(values: dict[str, Any]) -> None:
     with pytest.raises(VLLMValidationError):
         reads_stage_parameters(OfADiffusionStage)(**values)

@@ -251,6 +251,8 @@ def _check_scalars(cls: Any, values: dict[str, object]) -> None:
         kinds = set(typing.get_args(hint)) or {hint}
         if kinds <= _SCALARS:
             msgspec.convert(value, hint)
+        elif isinstance(value, dict) and all(isinstance(kind, type) and not issubclass(kind, dict) for kind in kinds):
+            raise TypeError(f"{name} is an object")  # in the place of a class that nothing makes of it
 
 
 def _check_travels(made: object) -> None:

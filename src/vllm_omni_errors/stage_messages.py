@@ -28,14 +28,18 @@ def output_fields(details: OmniErrorDetails) -> dict[str, Any]:
     }
 
 
-def message_fields(details: OmniErrorDetails) -> dict[str, Any]:
-    """The fields of an ``ErrorMessage``."""
+def message_fields(details: OmniErrorDetails, *, request_id: str | None = None) -> dict[str, Any]:
+    """The fields of an ``ErrorMessage``.
+
+    Its receiver finds the request by ``request_id``: the id as the engine has it, which may be longer than a record's,
+    and hold other characters; without it, the record's.
+    """
     return {
         "error": details.message,
         "status_code": details.status_code,
         "error_type": details.error_type,
         "fatal": details.fatal,
-        "request_id": details.request_id,
+        "request_id": details.request_id if request_id is None else request_id,
         "stage_id": details.stage_id,
         wire.RECORD_FIELD: details,
     }

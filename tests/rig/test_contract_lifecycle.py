@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The migrated server ends, or stays, as stock does (test_baseline_lifecycle.py); what it says keeps the contract."""
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from calls import images
 from contract import nothing_leaks
-from lifecycle import health, kill, outcome, play
+from lifecycle import PATIENCE_S, health, kill, outcome, play
 from support import SIX
 
 from vllm_omni_rig.server import Server
@@ -45,4 +48,22 @@ def test_the_ar_stage_dies(fresh_server: Start) -> None:
     assert [each.status for each in later] == [503, 503]
     assert health(server) == 503
     assert after.survives()
+    kill(server)
+
+
+def test_the_diffusion_stage_is_killed(fresh_server: Start) -> None:
+    """Stock never answers anybody again (test_baseline_lifecycle.py): a message to the dead process blocked it."""
+    server = fresh_server("migrated")
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(outcome, server.url, images("FAULT:sleep=8"), PATIENCE_S) for _ in range(2)]
+        time.sleep(2)
+        os.kill(server.stage_pids()[1], signal.SIGKILL)
+        in_flight = [future.result() for future in waiting]
+    later = [outcome(server.url, images("hi")) for _ in range(2)]
+    for each in (*in_flight, *later):
+        assert (each.keys, each.stage) == (SIX, 1)
+        nothing_leaks(each.message)
+    assert [each.status for each in in_flight] == [500, 500]
+    assert [each.status for each in later] == [503, 503]
+    assert health(server) == 503
     kill(server)

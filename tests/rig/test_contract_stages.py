@@ -4,9 +4,10 @@
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
-from calls import images
+from calls import chat, images
 from contract import verify
 from failures_table import MIGRATED, MIGRATED_INPUT, NAMES, Table, calls
 from support import Answers, send, send_all
@@ -121,3 +122,18 @@ def test_a_failing_request_harms_no_neighbour(migrated: Server) -> None:
         prompt: found for prompt, found in statuses.items() if prompt.startswith("neighbour") and found != 200
     } == {}
     assert [statuses[sick] for sick in SICK] == [500, 400, 500, 404, 400, 500]
+
+
+@pytest.mark.parametrize("request_id", ["a/b", "é x", "c" * 300], ids=["slash", "not ASCII", "long"])
+def test_a_failure_finds_its_request_by_any_id_that_the_client_chose(migrated: Server, request_id: str) -> None:
+    """The engine knows the request by the id as it came; a record's id is cleaned, and nobody waits for that one."""
+    call = chat("FAULT:value@stage1", modalities=["image"], request_id=request_id)
+    answer = send(migrated.url, call, deadline_s=20)
+    assert (answer.status, answer.error["error_stage_id"]) == (500, 1)
+    assert request_id not in answer.text
+
+
+@pytest.mark.parametrize("length", [128, 7_000])
+def test_a_failure_finds_its_request_by_a_long_id_in_the_header(migrated: Server, length: int) -> None:
+    call = replace(chat("FAULT:value@stage1", modalities=["image"]), headers={"X-Request-Id": "x" * length})
+    assert send(migrated.url, call, deadline_s=20).status == 500

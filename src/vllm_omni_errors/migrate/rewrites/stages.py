@@ -12,6 +12,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     AddMembers,
     AddParent,
     CatchInstead,
+    InsertStatements,
     ReplaceCall,
     ReplaceClause,
     ReplaceDict,
@@ -143,6 +144,47 @@ class OutputsCarryTheRecord(_Stages, AddMembers):
     '''
 
 
+class DeadStageBlocksNobody(_Stages, InsertStatements):
+    """A message to a process that is gone waited for it for ever, and with it the orchestrator and every request."""
+
+    module = STAGE_CLIENT
+    function = "StageDiffusionClient._connect_transport"
+    after_assignment = "self._request_socket"
+    new = "self._request_socket.setsockopt(zmq.SNDTIMEO, 1_000)  # milliseconds; with a peer, it never waits"
+    before = """
+        def connect(self, address):
+            self._request_socket = make(zmq.PUSH)
+            self._request_socket.bind(address)
+    """
+    after = """
+        def connect(self, address):
+            self._request_socket = make(zmq.PUSH)
+            self._request_socket.setsockopt(zmq.SNDTIMEO, 1_000)  # milliseconds; with a peer, it never waits
+            self._request_socket.bind(address)
+    """
+
+
+class DeadEngineTakesNoRequest(_Stages, InsertStatements):
+    """A request to an engine whose orchestrator was gone waited for ever; only the chat route looked first."""
+
+    module = "entrypoints/async_omni.py"
+    function = "AsyncOmni.generate"
+    new = """
+        if self.errored:
+            raise self.dead_error
+    """
+    before = """
+        async def generate(self, prompt):
+            await self.add(prompt)
+    """
+    after = """
+        async def generate(self, prompt):
+            if self.errored:
+                raise self.dead_error
+            await self.add(prompt)
+    """
+
+
 class MessagesCarryTheRecord(_Stages, AddMembers):
     """What the orchestrator reports about a request says whole what went wrong."""
 
@@ -152,9 +194,11 @@ class MessagesCarryTheRecord(_Stages, AddMembers):
     fields = "error_details: OmniErrorDetails | None = None"
     methods = '''
         @classmethod
-        def from_details(cls, details: OmniErrorDetails, *, event_id: str | None = None) -> ErrorMessage:
-            """A failure that was classified before."""
-            return cls(event_id=event_id, **message_fields(details))
+        def from_details(
+            cls, details: OmniErrorDetails, *, request_id: str | None = None, event_id: str | None = None
+        ) -> ErrorMessage:
+            """A failure that was classified before; ``request_id`` is the engine's, for whoever waits for it."""
+            return cls(event_id=event_id, **message_fields(details, request_id=request_id))
 
         @classmethod
         def from_exception(
@@ -166,7 +210,8 @@ class MessagesCarryTheRecord(_Stages, AddMembers):
             event_id: str | None = None,
         ) -> ErrorMessage:
             """A failure that happened here. Logs the exception, unless it was logged elsewhere."""
-            return cls.from_details(normalize(exc, request_id=request_id, stage_id=stage_id), event_id=event_id)
+            details = normalize(exc, request_id=request_id, stage_id=stage_id)
+            return cls.from_details(details, request_id=request_id, event_id=event_id)
     '''
     imports = (_DETAILS, _NORMALIZE, (_STAGE_MESSAGES, "message_fields"))
     before = """
@@ -187,9 +232,11 @@ class MessagesCarryTheRecord(_Stages, AddMembers):
             error_details: OmniErrorDetails | None = None
 
             @classmethod
-            def from_details(cls, details: OmniErrorDetails, *, event_id: str | None = None) -> ErrorMessage:
-                """A failure that was classified before."""
-                return cls(event_id=event_id, **message_fields(details))
+            def from_details(
+                cls, details: OmniErrorDetails, *, request_id: str | None = None, event_id: str | None = None
+            ) -> ErrorMessage:
+                """A failure that was classified before; ``request_id`` is the engine's, for whoever waits for it."""
+                return cls(event_id=event_id, **message_fields(details, request_id=request_id))
 
             @classmethod
             def from_exception(
@@ -201,7 +248,8 @@ class MessagesCarryTheRecord(_Stages, AddMembers):
                 event_id: str | None = None,
             ) -> ErrorMessage:
                 """A failure that happened here. Logs the exception, unless it was logged elsewhere."""
-                return cls.from_details(normalize(exc, request_id=request_id, stage_id=stage_id), event_id=event_id)
+                details = normalize(exc, request_id=request_id, stage_id=stage_id)
+                return cls.from_details(details, request_id=request_id, event_id=event_id)
     '''
 
 
@@ -1042,18 +1090,20 @@ class RelayStageError(_Report):
 
     module = ORCHESTRATOR
     function = "OrchestratorBase._handle_stage_error"
-    new = "ErrorMessage.from_details(received(output, text=error, request_id=$request_id, stage_id=$stage_id))"
+    new = """ErrorMessage.from_details(
+        received(output, text=error, request_id=$request_id, stage_id=$stage_id), request_id=$request_id
+    )"""
     imports = (_RECEIVED,)
     before = """
-        def handle(output, error, parent, stage):
-            return ErrorMessage(request_id=parent, stage_id=stage, error=output.error)
+        def handle(output, error, x, stage):
+            return ErrorMessage(request_id=x, stage_id=stage, error=output.error)
     """
     after = """
         from vllm_omni_errors.stage_messages import received
 
 
-        def handle(output, error, parent, stage):
-            return ErrorMessage.from_details(received(output, text=error, request_id=parent, stage_id=stage))
+        def handle(output, error, x, stage):
+            return ErrorMessage.from_details(received(output, text=error, request_id=x, stage_id=stage), request_id=x)
     """
 
 
@@ -1389,14 +1439,16 @@ class SessionRequestIsARecord(_Report):
 
     module = ORCHESTRATOR
     function = "OrchestratorBase._report_duplex_session_request_error"
-    new = "ErrorMessage.from_details(received(eco, text=error, request_id=$request_id, stage_id=$stage_id))"
+    new = """ErrorMessage.from_details(
+        received(eco, text=error, request_id=$request_id, stage_id=$stage_id), request_id=$request_id
+    )"""
     before = """
-        def report(eco, error, request, stage):
-            return ErrorMessage(error=error, fatal=False, request_id=request, stage_id=stage)
+        def report(eco, error, key, stage):
+            return ErrorMessage(error=error, fatal=False, request_id=key, stage_id=stage)
     """
     after = """
-        def report(eco, error, request, stage):
-            return ErrorMessage.from_details(received(eco, text=error, request_id=request, stage_id=stage))
+        def report(eco, error, key, stage):
+            return ErrorMessage.from_details(received(eco, text=error, request_id=key, stage_id=stage), request_id=key)
     """
 
 
