@@ -2,6 +2,7 @@
 """Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
 
 import functools
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
@@ -248,7 +249,8 @@ def _check_scalars(cls: Any, values: dict[str, object]) -> None:
         return
     for name, value in values.items():
         hint = hints.get(name)
-        kinds = set(typing.get_args(hint)) or {hint}
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = set(typing.get_args(hint)) if union else {hint}
         if kinds <= _SCALARS:
             msgspec.convert(value, hint)
         elif isinstance(value, dict) and all(isinstance(kind, type) and not issubclass(kind, dict) for kind in kinds):
