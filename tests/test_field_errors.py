@@ -135,3 +135,21 @@ def test_pydantic_is_asked_to_leave_out_what_is_never_said() -> None:
             return [options]
 
     assert errors_of(Asked()) == [{"include_url": False, "include_context": False, "include_input": False}]
+
+
+@pytest.mark.parametrize(
+    "rejected", ["hunter2hunter2", {"kind": "hunter2hunter2", "other": 5}], ids=["field", "object"]
+)
+def test_a_validators_own_words_do_not_repeat_what_was_rejected(rejected: object) -> None:
+    error = {
+        "type": "value_error",
+        "loc": ("body", "kind"),
+        "msg": "Value error, kind hunter2hunter2 is none of: soft, hard",
+        "input": rejected,
+    }
+    assert describe([error]) == ("body.kind: Value error, kind … is none of: soft, hard", "body.kind")
+
+
+def test_a_short_value_may_be_a_word_of_the_text() -> None:
+    error = {"type": "value_error", "loc": ("body", "n"), "msg": "Value error, n is odd", "input": "n"}
+    assert describe([error])[0] == "body.n: Value error, n is odd"

@@ -24,6 +24,12 @@ _SCHEMA_WORDS = public_text.words(
 """Branches of pydantic's schema that stand in a location beside the fields."""
 
 
+_OWN_WORDS = ("value_error", "assertion_error")
+MAX_VALUES = 50
+SHORTEST_VALUE_CHARACTERS = 4
+"""A shorter one is a number or a word that the text may have anyway."""
+
+
 def describe(errors: object) -> tuple[str, str | None]:
     """Message and parameter of ``ValidationError.errors()``: its first 10 entries, and the first field's path.
 
@@ -64,9 +70,20 @@ def _line(error: object) -> str:
     if not isinstance(error, Mapping):
         return INVALID
     text = _REWORDED.get(str(error.get("type")), error.get("msg"))
+    if error.get("type") in _OWN_WORDS and isinstance(text, str):
+        text = _without(text, error.get("input"))
     text = public_text.shorten(text, MAX_ERROR_CHARACTERS) if isinstance(text, str) and text.strip() else INVALID
     path = _path(error)
     return f"{path}: {text}" if path else text
+
+
+def _without(text: str, rejected: object) -> str:
+    """A validator's own words without the value that it rejected, or those of the object that it rejected."""
+    values = list(rejected.values())[:MAX_VALUES] if isinstance(rejected, Mapping) else [rejected]
+    for value in values:
+        if isinstance(value, str) and len(value) >= SHORTEST_VALUE_CHARACTERS:
+            text = text.replace(value, "…")
+    return text
 
 
 def _path(error: Mapping[str, object]) -> str:
