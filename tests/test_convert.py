@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from record_strategies import records
 from starlette.exceptions import HTTPException
 from text_corpus import planted
+from vllm.exceptions import GenerationError
 
 from vllm_omni_errors import convert, exceptions, metrics, upstream
 from vllm_omni_errors.catalogue import GENERIC
@@ -580,3 +581,13 @@ def test_the_text_of_a_stand_in_is_that_of_the_original_that_it_holds() -> None:
 def test_the_text_of_an_exception_inside_another_is_not_its_text() -> None:
     assert to_details(upstream.VLLMServerError(upstream.VLLMNotFoundError("private"))).message == GENERIC
     assert to_details(upstream.VLLMClientError(Exception("private"))).message == "Bad Request"
+
+
+def test_case_m17_a_generation_that_failed_is_the_servers_whatever_the_route() -> None:
+    details = to_details(GenerationError("the generation ended in an error"))
+    assert (details.category, details.status_code, details.error_type) == ("server", 500, "InternalServerError")
+
+
+def test_case_m24_the_key_that_a_resolver_missed_is_not_public() -> None:
+    details = to_details(KeyError("peft_type"))
+    assert (details.status_code, details.message) == (500, "Internal server error")

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -624,3 +625,15 @@ def test_our_messages_have_not_changed(name: str) -> None:
 def test_the_wire_imports_no_vllm() -> None:
     code = "import sys, vllm_omni_errors; vllm_omni_errors.decode(b''); print({'vllm', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+class Foreign:
+    """What only the sender knows."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("decoded",)
+
+
+def test_case_i17_an_object_of_the_sender_is_no_record_and_is_not_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wire.decode(pickle.dumps(Foreign())) == wire.BROKEN
+    assert capsys.readouterr().out == ""
