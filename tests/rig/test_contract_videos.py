@@ -80,7 +80,7 @@ REQUESTS = (
     Case("codec option that the encoder does not know", extra(video_codec_options={"preset": REJECTED}),
          FAILED, wrong("extra_params.video_codec_options")),
     Case("batch of frames that is no number", extra(preencode_mp4=True, preencode_batch_frames=REJECTED),
-         BAD_REQUEST, wrong("preencode_batch_frames")),
+         BAD_REQUEST, wrong("extra_params.preencode_batch_frames")),
     Case("image reference not JSON", video(image_reference="{"), BAD_REQUEST, wrong("image_reference")),
     Case("image reference by file id", video(image_reference='{"file_id": "x"}'),
          BAD_REQUEST, wrong("image_reference")),

@@ -46,11 +46,10 @@ def test_typed_error_has_the_streams_own_name() -> None:
 
 
 def test_response_failed_keeps_the_response_and_has_the_codes_of_that_api() -> None:
-    event = sse.response_failed(DETAILS, {"id": "resp_1", "status": "in_progress", "output": []}, 7)
+    event = sse.failed_response(DETAILS, {"id": "resp_1", "status": "in_progress", "output": []}, 7)
     error = {"code": "NotFoundError", "message": ERROR["message"]}
     response = {"id": "resp_1", "status": "failed", "output": [], "error": error}
-    data = {"type": "response.failed", "sequence_number": 7, "response": response}
-    assert parts(event) == ("response.failed", data)
+    assert event == {"type": "response.failed", "sequence_number": 7, "response": response}
 
 
 @pytest.mark.parametrize(

@@ -28,16 +28,11 @@ def typed_error(details: OmniErrorDetails, name: str | None = None) -> str:
     return _event(envelope.event(details), name)
 
 
-def response_failed(details: OmniErrorDetails, response: Mapping[str, Any], sequence_number: int) -> str:
-    """For the Responses API: ``response.failed``, with the response so far and its ``error: {code, message}``.
-
-    That API's code is a word: it is the type of our error.
-    """
-    return _event(failed_response(details, response, sequence_number), "response.failed")
-
-
 def failed_response(details: OmniErrorDetails, response: Mapping[str, Any], sequence_number: int) -> dict[str, Any]:
-    """The data of ``response.failed``, for a route that writes events itself."""
+    """The data of the Responses API's ``response.failed``: the response so far and its ``error: {code, message}``.
+
+    That API's code is a word: it is the type of our error. Its routes write their events themselves.
+    """
     error = {"code": details.error_type, "message": envelope.error_object(details)["message"]}
     failed = {**response, "status": "failed", "error": error}
     return {"type": "response.failed", "sequence_number": sequence_number, "response": failed}

@@ -93,18 +93,6 @@ class AddFirstClause(InTry):
         return updated.with_changes(handlers=[*_handlers(self.new), *updated.handlers])
 
 
-class NarrowClause(InTry):
-    """A clause catches only what it means to: `types` instead of `clause`."""
-
-    clause: ClassVar[tuple[str, ...]]
-    types: ClassVar[str]
-
-    def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
-        types = cst.parse_expression(self.types)
-        handlers = [h.with_changes(type=types) if caught_types(h) == self.clause else h for h in updated.handlers]
-        return updated.with_changes(handlers=handlers)
-
-
 class RaiseAgain(InTry):
     """A clause that ended in a returned answer raises again what it caught."""
 

@@ -7,9 +7,9 @@ import libcst as cst
 
 from vllm_omni_errors.migrate.rewrite import Rewrite, code
 from vllm_omni_errors.migrate.rewrites.shapes import (
+    CatchInstead,
     DropErrorChecks,
     InsertStatements,
-    NarrowClause,
     RaiseAgain,
     RaiseReturnedCall,
     RaiseReturnedName,
@@ -1198,7 +1198,7 @@ class NoLocalReferenceAudio(_Speech, InsertStatements):
     """
 
 
-class UploadDecodes(_Speech, NarrowClause):
+class UploadDecodes(_Speech, CatchInstead):
     """Only what the decoder raises says that an upload is no audio; anything else is the server's."""
 
     module = SERVING
