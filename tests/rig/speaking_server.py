@@ -22,8 +22,13 @@ PART_S = 0.05
 class SpeakingEngine(ScriptedEngine):
     """Half a sine in each part."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._silent: set[str] = set()
+
     async def _answer(self, request_id: str, script: str, stage_id: int) -> None:
-        self._silent = "SILENT" in script
+        if "SILENT" in script:
+            self._silent.add(request_id)
         if "PART" in script:
             self._give(self._speech(request_id, finished=False), stage_id)
         await super()._answer(request_id, script, stage_id)
@@ -34,7 +39,7 @@ class SpeakingEngine(ScriptedEngine):
     def _speech(self, request_id: str, *, finished: bool) -> OmniRequestOutput:
         wave = torch.sin(torch.arange(int(RATE * PART_S)) / 20)
         output = OmniRequestOutput(request_id=request_id, final_output_type="audio", finished=finished)
-        output._multimodal_output = {} if self._silent else {"audio": wave, "sr": RATE}
+        output._multimodal_output = {} if request_id in self._silent else {"audio": wave, "sr": RATE}
         return output
 
 
