@@ -16,7 +16,7 @@ from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
-from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module
+from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, tidy_where_clean
 from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, Unmatched
 
 Progress = Callable[[str, int, int], None]
@@ -73,9 +73,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A decoded module, without its byte order mark and without our notice."""
+class _Module:
+    """A module as it is, and decoded, without its byte order mark and without our notice."""
 
+    content: bytes
     text: str
     mark: bytes
 
@@ -193,35 +194,35 @@ def _rewrite_all(
     for rewrite in chosen:
         by_path.setdefault(_path(rewrite), []).append(rewrite)
     files = {file.path: file for file in earlier.files} if earlier else {}
-    changes: list[Change] = []
+    rewritten: dict[str, tuple[_Module, str]] = {}
     unmatched: list[Unmatched] = []
     for done, (path, group) in enumerate(sorted(by_path.items())):
         if progress:
             progress("rewrite", done, len(by_path))
         try:
-            before, after = _rewrite_file(source, path, group, files.get(path), unmatched)
+            module = _read(source, path)
+            rewritten[path] = module, _rewrite(module.text, path, group, unmatched)
         except _UnreadableError as error:
             unmatched += [_unmatched(rewrite, 0, str(error)) for rewrite in group]
-            continue
-        if after != before:
-            phases = _file_phases(group, files.get(path))
-            original = files[path].original_sha256 if path in files else manifests.sha256(before)
-            files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
-            changes.append(_change(source, path, before, after))
-    if progress:
-        progress("rewrite", len(by_path), len(by_path))
     if unmatched:
         raise _no_place(source, version, unmatched)
+    tidied = tidy_where_clean([(module.text, text) for module, text in rewritten.values()])
+    changes: list[Change] = []
+    for (path, (module, _)), text in zip(rewritten.items(), tidied, strict=True):
+        if text == module.text:
+            continue
+        phases = _file_phases(by_path[path], files.get(path))
+        notice = NOTICE.format(version=manifests.library_version(), phases=", ".join(phases))
+        after = module.mark + add_notice(text, notice).encode("utf-8")
+        original = files[path].original_sha256 if path in files else manifests.sha256(module.content)
+        files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
+        changes.append(_change(source, path, module.content, after))
+    if progress:
+        progress("rewrite", len(by_path), len(by_path))
     return changes, files
 
 
-def _rewrite_file(
-    source: Source,
-    path: str,
-    group: Sequence[type[Rewrite]],
-    earlier: ChangedFile | None,
-    unmatched: list[Unmatched],
-) -> tuple[bytes, bytes]:
+def _read(source: Source, path: str) -> _Module:
     entry = source.entry(path)
     if entry is None:
         raise _UnreadableError("there is no such file")
@@ -229,26 +230,23 @@ def _rewrite_file(
         raise _UnreadableError(
             f"{entry.path} is a symbolic link to {entry.link}, and what it leads to is not rewritten"
         )
-    before = source.read(path)
-    module = _decode(before)
+    return _decode(source.read(path))
+
+
+def _rewrite(text: str, path: str, group: Sequence[type[Rewrite]], unmatched: list[Unmatched]) -> str:
     try:
-        text, mismatches = rewrite_module(module.text, group)
+        changed, mismatches = rewrite_module(text, group)
     except cst.ParserSyntaxError as error:
         raise _UnreadableError(f"the file does not parse (line {error.raw_line})") from None
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         raise _UnreadableError(f"a rewrite of this file failed ({type(error).__name__} at {place}: {error})") from error
-    if mismatches:
-        by_name = {rewrite.__name__: rewrite for rewrite in group}
-        unmatched += [_unmatched(by_name[miss.rewrite], miss.found) for miss in mismatches]
-        return before, before
-    if text == module.text:
-        return before, before
-    notice = NOTICE.format(version=manifests.library_version(), phases=", ".join(_file_phases(group, earlier)))
-    after = module.mark + add_notice(text, notice).encode("utf-8")
-    _compile(path, after)
-    return before, after
+    by_name = {rewrite.__name__: rewrite for rewrite in group}
+    unmatched += [_unmatched(by_name[miss.rewrite], miss.found) for miss in mismatches]
+    if not mismatches:
+        _compile(path, changed.encode("utf-8"))
+    return changed
 
 
 def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) -> tuple[str, ...]:
@@ -256,7 +254,7 @@ def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) ->
     return tuple(name for name in PHASES if name in names or (earlier and name in earlier.phases))
 
 
-def _decode(content: bytes) -> _Text:
+def _decode(content: bytes) -> _Module:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError as error:
@@ -268,7 +266,7 @@ def _decode(content: bytes) -> _Text:
         text = content[len(mark) :].decode("utf-8")
     except UnicodeDecodeError as error:
         raise _UnreadableError(f"the file is not UTF-8 (byte {error.start + len(mark)})") from None
-    return _Text(remove_notice(text), mark)
+    return _Module(content, remove_notice(text), mark)
 
 
 def _compile(path: str, content: bytes) -> None:
