@@ -15,6 +15,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import FastAPI
 from fastapi.dependencies.utils import request_body_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.applications import Starlette
@@ -30,7 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from vllm_omni_errors import catalogue, convert, metrics, public_text, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
-from . import envelope, request
+from . import envelope, openapi, request
 
 logger = logging.getLogger("vllm_omni_errors")
 
@@ -52,7 +53,7 @@ def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[st
     """Give every error of ``app``, and of the applications mounted in it, the contract's status, body and headers.
 
     Call it last: after ``build_app()``, and after every middleware and mounted application is there. Doing it twice is
-    safe, and so are several applications in one process.
+    safe, and so are several applications in one process. Its OpenAPI document then says how each route fails.
 
     Args:
         app: the application, built or not.
@@ -99,6 +100,8 @@ def _install_into(app: Starlette, boundary: Any) -> None:
         if isinstance(layer, ServerErrorMiddleware):
             layer.handler = boundary.outside
     setattr(app.state, request.STATE, boundary)
+    if isinstance(app, FastAPI):
+        openapi.document(app)
 
 
 def _layers(app: ASGIApp | None) -> Iterator[Any]:
