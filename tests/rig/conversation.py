@@ -48,6 +48,10 @@ class Conversation:
         return json.dumps([each for each in self.received if isinstance(each, dict)] + [self.reason])
 
 
+def pack(message: Any) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
 def _read(message: str | bytes, packed: bool) -> Any:
     if isinstance(message, str):
         return json.loads(message)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from calls import PNG, chat, edits
 from contract import nothing_leaks
-from conversation import Conversation, Refusal, converse
+from conversation import Conversation, Refusal, converse, pack
 from support import SIX, send
 
 from vllm_omni_rig.server import Server
@@ -56,12 +56,6 @@ def interaction(**fields: Any) -> dict[str, Any]:
 def array(**marker: Any) -> bytes:
     """An observation with an array marker, as msgpack."""
     return pack({"a": {"kind": "", "data": b"ab", **marker}})
-
-
-def pack(message: Any) -> bytes:
-    import msgspec
-
-    return msgspec.msgpack.encode(message)
 
 
 @dataclass(frozen=True, slots=True)
