@@ -6,9 +6,7 @@ other sockets, ``Omni`` and ``AsyncOmni`` offline; what none of them speaks is a
 """
 
 import asyncio
-import base64
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +17,7 @@ import openai
 import speaking
 import websockets
 from calls import PNG, form
-from conversation import Conversation, converse, pack
+from conversation import Conversation, converse, pack, spoken
 from support import Call
 
 Fields = Mapping[str, Any]
@@ -213,11 +211,10 @@ def talk_to_a_robot(url: str, text: str) -> Told:
 
 
 def talk_in_real_time(url: str, text: str) -> Told:
-    """With the official client; the rig's model takes the samples for the bytes of a text (language.py)."""
-    audio = base64.b64encode(array("h", [*text.encode()]).tobytes()).decode()
+    """With the official client."""
     with official(url).realtime.connect(model="tiny") as session:
         session.send({"type": "session.update", "model": "tiny"})
-        session.input_audio_buffer.append(audio=audio)
+        session.input_audio_buffer.append(audio=spoken(text))
         session.input_audio_buffer.commit()
         session.send({"type": "input_audio_buffer.commit", "final": True})
         begun = False
