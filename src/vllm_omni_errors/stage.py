@@ -174,7 +174,7 @@ class deadline:  # noqa: N801
     def check(self) -> None:
         """Raise OmniStageTimeoutError if the time is over."""
         if self.remaining() == 0:
-            raise self._error()
+            raise self.error()
 
     def __enter__(self) -> Self:
         self.remaining()
@@ -182,7 +182,7 @@ class deadline:  # noqa: N801
 
     def __exit__(self, kind: _Kind, exc: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(exc, TimeoutError) and self.remaining() == 0:
-            raise self._error() from exc
+            raise self.error() from exc
 
     async def __aenter__(self) -> Self:
         self._timeout = await asyncio.timeout(self.remaining()).__aenter__()
@@ -192,9 +192,10 @@ class deadline:  # noqa: N801
         try:
             await self._timeout.__aexit__(kind, exc, traceback)
         except TimeoutError:  # its own; one that the block raised it leaves to us
-            raise self._error() from exc
+            raise self.error() from exc
 
-    def _error(self) -> OmniStageTimeoutError:
+    def error(self) -> OmniStageTimeoutError:
+        """What is raised when the time is over."""
         who = "The stage" if self._stage_id is None else f"Stage {self._stage_id}"
         return OmniStageTimeoutError(f"{who} did not finish within {self._seconds:g} s.", stage_id=self._stage_id)
 
