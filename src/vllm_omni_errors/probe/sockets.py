@@ -197,7 +197,7 @@ class Opens:
             findings = broken_rules(answer, self.refused, canaries)
             if answer.headers.get("x-should-retry") != "false":
                 findings += (Finding("retry", "no x-should-retry: false for what this server never has", "omni"),)
-            return Judgement(findings, "refused here, as it should be" if not findings else None, unserved=True)
+            return Judgement(findings, unserved=True)
         if answer.errors:
             text = "the session was accepted only to say that there is none; an HTTP status should have said so"
             return Judgement((Finding("session", text, Contract.OMNI.word),), unserved=True)
