@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 NEEDS_TOOLS = "this needs the tools extra: pip install 'vllm-omni-errors[tools]'"
-TOOLS = frozenset({"click", "httpx", "jinja2", "libcst", "packaging", "PIL", "prometheus_client", "rich", "ruff"})
+TOOLS = frozenset(
+    {"aiolimiter", "click", "httpx", "httpx_sse", "jinja2", "junitparser", "libcst", "openai", "packaging", "PIL"}
+    | {"prometheus_client", "rich", "ruff", "websockets"}
+)
 PIPED_WIDTH_COLUMNS = 400
 
 

@@ -15,7 +15,7 @@ from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from . import convert, upstream, wire
+from . import convert, tracing, upstream, wire
 from .details import OmniErrorDetails
 from .exceptions import OmniStageTimeoutError
 
@@ -40,6 +40,7 @@ def normalize(exc: BaseException, *, request_id: str | None = None, stage_id: in
 
     """
     details = convert.to_details(exc, request_id=request_id, stage_id=stage_id)
+    tracing.mark_span(details)
     if convert.attribute(exc, "details", OmniErrorDetails) is None:
         about = (details.request_id, details.stage_id, type(exc).__name__)
         if details.category == "client":

@@ -28,7 +28,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from vllm_omni_errors import catalogue, convert, metrics, public_text, upstream
+from vllm_omni_errors import catalogue, convert, metrics, public_text, tracing, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
 from . import envelope, openapi, request
@@ -180,6 +180,7 @@ class Boundary:
             exc = upstream.VLLMValidationError(UNREADABLE)
         details = convert.to_details(exc, raw=raw)
         current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
+        tracing.mark_span(current.error)
         return current.error
 
     def _maps_raw(self, scope: Scope) -> bool:
