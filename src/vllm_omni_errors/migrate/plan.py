@@ -100,7 +100,7 @@ def make_plan(
     `unmatched`), or if the source is a migrated tree that was edited afterwards.
     """
     every = tuple(catalogue.ALL if rewrites is None else rewrites)
-    wanted = _phases_up_to(phase)
+    wanted = phases_up_to(phase)
     earlier = _earlier(source, every)
     done = earlier.phases if earlier else ()
     missing = tuple(name for name in wanted if name not in done)
@@ -119,7 +119,8 @@ def make_plan(
     return Plan(version, phases, missing, tuple(changes), applied, reasons, notes)
 
 
-def _phases_up_to(phase: str | None) -> tuple[str, ...]:
+def phases_up_to(phase: str | None) -> tuple[str, ...]:
+    """Names of the phases up to this one, all if None. Raises MigrationError if there is no such phase."""
     names: tuple[str, ...] = PHASES
     if phase is None:
         return names

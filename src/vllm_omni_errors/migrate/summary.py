@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vllm_omni_errors.migrate import Result, RewriteRow
 from vllm_omni_errors.migrate.manifest import LIBRARY, library_version
+from vllm_omni_errors.migrate.series import Series
 from vllm_omni_errors.migrate.source import MigrationError
 
 MOST_ROWS = 60
@@ -39,6 +40,24 @@ def show_result(console: Console, result: Result) -> None:
             _line(console, f"{name + ':':<7}{path}")
     depends = " (the wheel depends on it)" if result.wheel else ""
     _line(console, f"Needs: {LIBRARY} {library_version()} or later where it runs{depends}.")
+
+
+def show_series(console: Console, series: Series) -> None:
+    """Print the patches, and what they apply to."""
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    table.add_column("Patch", no_wrap=True)
+    table.add_column("Files", justify="right")
+    table.add_column("Lines", justify="right")
+    for patch in series.patches:
+        table.add_row(patch.subject, str(patch.files), f"+{patch.added} -{patch.removed}")
+    console.print(table)
+    _line(console, "")
+    _line(console, f"Patches: {series.directory}/*.patch, in this order; `git am` applies them.")
+    _line(
+        console,
+        f"Base:    vLLM-Omni {series.version or 'of unknown version'}, committed: `git rev-parse HEAD:vllm_omni` is"
+        f" {series.base} before the first and {series.result} after the last.",
+    )
 
 
 def _show_rewrites(console: Console, result: Result) -> None:
