@@ -7,6 +7,7 @@ PORT ?= 8000
 VARIANT ?= migrated
 STAGES ?= 2
 MINUTES ?= 20
+FUZZ_S ?= 600
 STOCK = vllm-omni==0.30.0
 
 BIN = $(abspath $(VENV))/bin
@@ -22,7 +23,7 @@ $(if $(shell printf '%s' "$(PORT)" | grep -Ex '[0-9]{1,5}'),,$(error PORT is a n
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: docs help setup demo serve migrated test test-unit test-rig soak lint bench mutants packages clean
+.PHONY: dist docs floors fuzz help setup demo serve migrated test test-unit test-rig soak lint bench mutants packages clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -59,22 +60,38 @@ test-rig: migrated packages  ## What needs the real server
 soak: migrated  ## Mixed faults under load for MINUTES=20: nothing is lost, nothing grows; build/soak.json
 	@$(BIN)/python tests/rig/soak.py --minutes $(MINUTES) --json build/soak.json
 
-lint: setup  ## Style, types, layers, changelog fragments
+lint: setup  ## Style, types, layers, changelog fragments, documents and their links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/towncrier build --draft --version 0.1.0 > /dev/null
+	@$(BIN)/mkdocs --quiet build --strict
 
 bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
 	@$(BIN)/python -m benchmarks --json build/bench.json
 
-docs: setup  ## The documents that are made from the code
-	@$(BIN)/python -m vllm_omni_errors.explain > docs/errors.md
+docs: setup  ## What is made from the code and the fragments: errors, changed statuses, CHANGELOG.md; then build/site
+	@$(BIN)/python scripts/documents.py
+	@$(BIN)/mkdocs --quiet build --strict
+
+dist: setup  ## sdist, wheel and list of dependencies in dist/, checked, and installed alone
+	@$(BIN)/python scripts/release.py dist
+
+floors: setup  ## The tests that need no vLLM, with the lowest versions that pyproject.toml allows
+	@$(BIN)/python scripts/release.py floors
+
+build/fuzz-env/.complete: pyproject.toml
+	@rm -rf build/fuzz-env
+	@$(PYTHON) -m venv build/fuzz-env
+	@build/fuzz-env/bin/python -m pip --disable-pip-version-check install --quiet --editable . "atheris>=3,<4"
+	@touch $@
+
+fuzz: build/fuzz-env/.complete  ## Coverage-guided fuzzing of three readers, FUZZ_S=600 seconds each
+	@for target in ledger public_text wire; do build/fuzz-env/bin/python -m fuzzing $$target $(FUZZ_S) || exit 1; done
 
 mutants: setup  ## Mutation run over the record's modules, about 40 minutes; docs/mutation.md explains the survivors
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "mutmut>=3.8,<4"
 	@$(BIN)/python benchmarks/mutants.py
 
 clean:  ## Remove what the targets made, except the environment
-	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

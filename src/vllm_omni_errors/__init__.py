@@ -54,12 +54,16 @@ _HOMES = {
     "to_details": "convert",
     "to_exception": "convert",
 }
+_WITHOUT_VLLM = ("details", "public_text", "wire")
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'exceptions')}"), name)
+    home = _HOMES.get(name, "exceptions")
+    if home not in _WITHOUT_VLLM:
+        import_module(f"{__name__}.upstream")  # says what is missing; vLLM brings the web framework too
+    value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
 

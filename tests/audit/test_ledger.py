@@ -124,6 +124,9 @@ def test_a_wrong_file_is_refused(make_ledger: Make, text: str, said: str) -> Non
         ("sites = 1", 'sites = 1\nkinds = ["raises"]', "kinds"),
         ('reason = "Shapes are a product of the server."', 'reason = " "', "reason"),
         ("reviewed = 2026-01-01", "", "reviewed"),
+        ("reviewed = 2026-01-01", "reviewed = 2026-01-01T00:00:00", "reviewed"),
+        ("sites = 1", f"sites = {'[' * 5_000}", "nested too deeply"),
+        ("[[rule]]", "[rule]", "no list"),
     ],
 )
 def test_a_wrong_manifest_is_refused(make_ledger: Make, old: str, new: str, said: str) -> None:
@@ -133,6 +136,22 @@ def test_a_wrong_manifest_is_refused(make_ledger: Make, old: str, new: str, said
     manifest.write_text(manifest.read_text().replace(old, new))
     with pytest.raises(LedgerError, match=said):
         ledgers.load(folder)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_what_ends_a_line_elsewhere_may_stand_in_a_reason(make_ledger: Make, separator: str) -> None:
+    folder = make_ledger(rows=written({**ROW, "reason": f"One{separator}two."}))
+    ledgers.write(folder, ledgers.load(folder).files())
+    assert [row.reason for row in ledgers.load(folder).rows.values()] == [f"One{separator}two."]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [('{"reason": "half a character: \\ud83d"}', "surrogates"), ('{"a": ' * 50_000, "nested too deeply")],
+)
+def test_a_line_that_could_not_be_written_again_is_refused(make_ledger: Make, line: str, said: str) -> None:
+    with pytest.raises(LedgerError, match=f"2 is not JSON: .*{said}"):
+        ledgers.load(make_ledger(rows={"entrypoints/helpers.jsonl": f"{HEAD}\n{line}\n"}))
 
 
 def test_two_rules_of_one_name_are_refused(make_ledger: Make) -> None:

@@ -16,11 +16,11 @@ import re
 import tempfile
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vllm_omni_errors.audit.inventory import Site, fingerprint
 from vllm_omni_errors.audit.messages import NO_MESSAGE, hash_of
@@ -34,6 +34,7 @@ IDENTITY = ("function", "kind", "exception", "message", "nth")
 ORDER = (*IDENTITY, "decision", "parameter", "text", "reason", "reviewed", "expires", "apart")
 REACHES = ("yes", "model", "no")
 _HASH = re.compile(r"[0-9a-f]{12}")
+_Parsed = TypeVar("_Parsed")
 
 
 class LedgerError(AuditError):
@@ -152,20 +153,42 @@ class Ledger:
 # ---- reading ----
 
 
+def lines_in(text: str) -> list[str]:
+    """The lines of a file of rows. Not `splitlines`: JSON may hold other ends of lines as they are."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def parsed(parse: Callable[[str], _Parsed], text: str) -> _Parsed:
+    """What a parser of JSON or TOML makes of a text.
+
+    Raises ValueError, also where the text is nested too deeply, and for half a character, which cannot be written.
+    """
+    try:
+        value = parse(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
 def load(place: Path) -> Ledger:
     """The ledger in a folder, or beside its ``ledger.toml``. Raises LedgerError if any of it cannot be read."""
     folder = place.parent if place.name == MANIFEST else place
     manifest = folder / MANIFEST
     try:
-        head = tomllib.loads(manifest.read_text(encoding="utf-8"))
+        head = parsed(tomllib.loads, manifest.read_text(encoding="utf-8"))
     except OSError as error:
         raise LedgerError(
             f"{manifest} cannot be read ({error.strerror}). A ledger is a folder with that file."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise LedgerError(f"{manifest} is not TOML: {error}.") from None
     _check_format(manifest, head.get("format"))
-    rules = [_rule(manifest, number, entry) for number, entry in enumerate(head.get("rule", []), 1)]
+    entries = head.get("rule", [])
+    if not isinstance(entries, list):
+        raise LedgerError(f"{manifest}: rule is no list of tables. Write each under [[rule]].")
+    rules = [_rule(manifest, number, entry) for number, entry in enumerate(entries, 1)]
     twice = [name for name, times in Counter(rule.name for rule in rules).items() if times > 1]
     if twice:
         raise LedgerError(f"{manifest}: more than one rule is named {twice[0]}.")
@@ -191,13 +214,13 @@ def _check_format(file: Path, value: object) -> None:
 def _rows(folder: Path, file: Path) -> Iterator[Row]:
     path = file.relative_to(folder).with_suffix(".py").as_posix()
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = lines_in(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LedgerError(f"{file} cannot be read: {error}.") from None
     for number, line in enumerate(lines, 1):
         where = f"{file}:{number}"
         try:
-            values = json.loads(line)
+            values = parsed(json.loads, line)
         except ValueError as error:
             raise LedgerError(f"{where} is not JSON: {error}.") from None
         if not isinstance(values, dict):
@@ -315,7 +338,7 @@ def _check_reason(where: str, reason: object) -> None:
 
 
 def _date(where: str, name: str, value: object, *, needed: bool = True) -> date | None:
-    if isinstance(value, date):
+    if isinstance(value, date) and not isinstance(value, datetime):
         return value
     if value is None and not needed:
         return None

@@ -21,11 +21,11 @@ def read(text: str) -> list[dict[str, Any]]:
     ``twins: true`` to decide all open sites with the same message alike. Raises LedgerError.
     """
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(ledgers.lines_in(text), 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = ledgers.parsed(json.loads, line)
         except ValueError as error:
             raise LedgerError(f"decision {number} is not JSON: {error}.") from None
         if not isinstance(value, dict) or not isinstance(value.get("fingerprint"), str):

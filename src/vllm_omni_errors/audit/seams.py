@@ -25,7 +25,7 @@ from typing import Any
 from vllm_omni_errors import ledgers
 from vllm_omni_errors.audit.extract import COMMON, METHODS, dotted
 from vllm_omni_errors.audit.gate import Finding
-from vllm_omni_errors.audit.ledger import MANIFEST, REASON_CHARACTERS, LedgerError
+from vllm_omni_errors.audit.ledger import MANIFEST, REASON_CHARACTERS, LedgerError, lines_in, parsed
 from vllm_omni_errors.audit.tree import AuditError, Tree
 from vllm_omni_errors.audit.vocabulary import DECISIONS
 
@@ -221,12 +221,12 @@ def load(place: Path) -> SeamsLedger:
 
 def _manifest(manifest: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(manifest.read_text(encoding="utf-8"))
+        return parsed(tomllib.loads, manifest.read_text(encoding="utf-8"))
     except OSError as error:
         raise LedgerError(
             f"{manifest} cannot be read ({error.strerror}). A ledger is a folder with that file."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise LedgerError(f"{manifest} is not TOML: {error}. Repair that line.") from None
 
 
@@ -254,7 +254,7 @@ def _list_in(manifest: Path, head: Mapping[str, Any], name: str) -> tuple[str, .
 def _rows(folder: Path, file: Path) -> Iterator[tuple[str, Seam]]:
     path = file.relative_to(folder).with_suffix(".py").as_posix()
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = lines_in(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LedgerError(f"{file} cannot be read: {error}. Repair the file.") from None
     if not lines:
@@ -262,7 +262,7 @@ def _rows(folder: Path, file: Path) -> Iterator[tuple[str, Seam]]:
     for number, line in enumerate(lines, 1):
         where = f"{file}:{number}"
         try:
-            values = json.loads(line)
+            values = parsed(json.loads, line)
         except ValueError as error:
             raise LedgerError(f"{where} is not JSON: {error}. Repair the line, or what a merge left of it.") from None
         if not isinstance(values, dict):
