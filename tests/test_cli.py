@@ -261,7 +261,7 @@ def test_error_names_source_reason_and_next_step(tmp_path, out, capsys):
 
 def test_unknown_phase_names_the_phases(tree, out, capsys):
     assert cli.run(["migrate", str(tree), "--out", str(out), "--phase", "nonsense"]) == 2
-    assert "The phases are bridge, requests, stages, transports." in capsys.readouterr().err
+    assert "The phases are bridge, requests, stages, transports, finalize." in capsys.readouterr().err
 
 
 def test_json_that_cannot_be_written_is_told_before_anything_is_done(tree, out, tmp_path, capsys):

@@ -79,7 +79,10 @@ def test_phase_takes_the_phases_up_to_it(make_tree):
 
 
 def test_unknown_phase_is_refused_with_the_names(make_tree):
-    assert refused(make_tree(), phase="nonsense").next_step == "The phases are bridge, requests, stages, transports."
+    assert (
+        refused(make_tree(), phase="nonsense").next_step
+        == "The phases are bridge, requests, stages, transports, finalize."
+    )
 
 
 def test_everything_that_does_not_match_is_listed(make_tree):

@@ -5,18 +5,27 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from vllm_omni_errors.audit.ledger import load
-from vllm_omni_errors.ledgers import folder
 from vllm_omni_errors.migrate.rewrite import Phase, Rewrite
-from vllm_omni_errors.migrate.rewrites import control, offline, requests, sockets, speech, stages, streams, videos
+from vllm_omni_errors.migrate.rewrites import (
+    control,
+    finalize,
+    offline,
+    requests,
+    sockets,
+    speech,
+    stages,
+    streams,
+    videos,
+)
 from vllm_omni_errors.migrate.rewrites.bridge import BRIDGE
 from vllm_omni_errors.migrate.rewrites.decided import decided_sites
 from vllm_omni_errors.migrate.rewrites.reviewed import ReviewedRoutes
 
-VERSION = "0.30.0"
 _AREAS: Mapping[Phase, tuple[Mapping[str, tuple[str, ...]], ...]] = {
     "requests": (requests.DECIDED, speech.DECIDED, videos.DECIDED, control.DECIDED),
     "stages": (stages.DECIDED, offline.DECIDED),
     "transports": (streams.DECIDED, sockets.DECIDED),
+    "finalize": (finalize.DECIDED,),
 }
 
 
@@ -26,7 +35,7 @@ def _decided(phase: Phase) -> tuple[type[Rewrite], ...]:
     for places in _AREAS[phase]:
         for path, patterns in places.items():
             functions[path] += patterns
-    return decided_sites(load(folder(f"vllm-omni-{VERSION}")).rows.values(), functions, phase)
+    return decided_sites(load(finalize.LEDGER).rows.values(), functions, phase)
 
 
 ALL: tuple[type[Rewrite], ...] = (
@@ -43,4 +52,6 @@ ALL: tuple[type[Rewrite], ...] = (
     *_decided("transports"),
     *streams.STREAMS,
     *sockets.SOCKETS,
+    *_decided("finalize"),
+    *finalize.FINALIZE,
 )

@@ -100,6 +100,13 @@ class DecidedSites(Rewrite):
         self._places: Mapping[cst.CSTNode, CodeRange] = {}
         self._rows: dict[tuple[str, int], list[Row]] = {}
         self._caught: list[str | None] = []
+        self._missing: tuple[Row, ...] = ()
+
+    def missing(self) -> tuple[str, ...]:
+        """Function, kind, type and message of each site that is gone or says something else."""
+        return tuple(
+            f"{row.function or '(module)'}: {row.kind} {row.exception} ({row.message})" for row in self._missing
+        )
 
     def visit_Module(self, node: cst.Module) -> None:
         self._places = MetadataWrapper(node, unsafe_skip_copy=True).resolve(PositionProvider)
@@ -109,6 +116,8 @@ class DecidedSites(Rewrite):
             if row := rows.get(identity.fingerprint):
                 found[identity.kind, identity.line].append(row)
         self._rows = found
+        kept = {id(row) for rows in found.values() for row in rows}
+        self._missing = tuple(row for row in self.rows if id(row) not in kept)
 
     def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
         self._caught.append(code(node.name.name) if node.name else None)
