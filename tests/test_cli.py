@@ -237,6 +237,7 @@ def test_what_does_not_match_is_listed(tree, out, capsys):
     caught = capsys.readouterr()
     row = next(line for line in caught.err.splitlines() if "Greet" in line)
     assert [cell.strip() for cell in row.split("│")] == [
+        "bridge",
         "Greet",
         "vllm_omni/door.py",
         "enter",
@@ -245,8 +246,10 @@ def test_what_does_not_match_is_listed(tree, out, capsys):
         "its place is ambiguous",
     ]
     assert f"omni-errors: {tree}: 1 rewrite does not match a vLLM-Omni of unknown version.\n" in caught.err
-    (unmatched,) = json.loads(caught.out)["error"]["unmatched"]
+    error = json.loads(caught.out)["error"]
+    (unmatched,) = error["unmatched"]
     assert (unmatched["rewrite"], unmatched["expected"], unmatched["found"]) == ("Greet", 1, 2)
+    assert error["phases"] == [{"phase": "bridge", "matched": 0, "unmatched": 1}]
     assert not out.exists()
 
 

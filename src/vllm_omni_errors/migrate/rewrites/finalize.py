@@ -8,7 +8,14 @@ from collections.abc import Mapping
 
 from vllm_omni_errors.ledgers import folder
 from vllm_omni_errors.migrate.rewrite import Rewrite
-from vllm_omni_errors.migrate.rewrites.shapes import ReplaceCall, ReplaceKeyword, StopTranslating, TryAround, WrapCallee
+from vllm_omni_errors.migrate.rewrites.shapes import (
+    RemoveDefinitions,
+    ReplaceCall,
+    ReplaceKeyword,
+    StopTranslating,
+    TryAround,
+    WrapCallee,
+)
 
 LEDGER = folder("vllm-omni-0.30.0")
 """The decisions that the rewrites carry out."""
@@ -42,6 +49,78 @@ class RawIsInternal(_Finalize, ReplaceCall):
     after = f"""
         def register(app):
             install(app, raw_mapping=False, seams="{VLLM}")
+    """
+
+
+class NoResponseByHand(_Finalize, RemoveDefinitions):
+    """Nothing makes the response of a failed engine any more; the boundary does."""
+
+    module = "entrypoints/serve/utils/errors.py"
+    names = ("_get_request_id_from_request", "_build_engine_error_payload", "_create_engine_error_json_response")
+    hits = 3
+    before = """
+        def _get_request_id_from_request(req):
+            return req.state.request_id
+
+
+        def _build_engine_error_payload(exc):
+            return {"error": str(exc)}
+
+
+        def _create_engine_error_json_response(req, exc):
+            return respond(_build_engine_error_payload(exc), _get_request_id_from_request(req))
+
+
+        def register(app):
+            install(app)
+    """
+    after = """
+        def register(app):
+            install(app)
+    """
+
+
+class NoErrorResponseByHand(_Finalize, RemoveDefinitions):
+    """Nothing makes an error response of a route any more; the boundary does."""
+
+    module = "entrypoints/openai/errors.py"
+    names = ("_error_response_to_json_response", "_create_speech_error_json_response")
+    hits = 2
+    before = """
+        def _error_response_to_json_response(error):
+            return respond(error.model_dump())
+
+
+        def _create_speech_error_json_response(message):
+            return _error_response_to_json_response(create_error_response(message))
+
+
+        class Unusable(Exception):
+            pass
+    """
+    after = """
+        class Unusable(Exception):
+            pass
+    """
+
+
+class NoErrorResponseInChat(_Finalize, RemoveDefinitions):
+    """Nothing makes an error response in chat any more; the boundary does."""
+
+    module = CHAT
+    names = ("OmniOpenAIServingChat._create_error_response",)
+    before = """
+        class OmniOpenAIServingChat:
+            def answer(self):
+                return 1
+
+            def _create_error_response(self, message):
+                return respond(message)
+    """
+    after = """
+        class OmniOpenAIServingChat:
+            def answer(self):
+                return 1
     """
 
 
@@ -318,6 +397,9 @@ DECIDED: Mapping[str, tuple[str, ...]] = {
 
 FINALIZE: tuple[type[Rewrite], ...] = (
     RawIsInternal,
+    NoResponseByHand,
+    NoErrorResponseByHand,
+    NoErrorResponseInChat,
     CompanionSeam,
     NextStageSeam,
     ToolCallsSeam,
