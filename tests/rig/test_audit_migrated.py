@@ -120,7 +120,7 @@ def rendering_clauses(found: Audit) -> list[Site]:
         site
         for site in in_areas(found, "except")
         if set(site.exception.split(", ")) & BROAD
-        and any(did.startswith("responds ") or did == "raises HTTPException" for did in site.does)
+        and any(did.startswith(("responds ", "raises HTTPException")) for did in site.does)
         and decision(found, site) != "keep"
     ]
 
