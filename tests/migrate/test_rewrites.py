@@ -169,6 +169,19 @@ def test_a_decision_whose_site_is_gone_or_says_something_else_does_not_match() -
     assert [(mismatch.expected, mismatch.found) for mismatch in mismatches] == [(1, 0)]
 
 
+def test_the_sites_that_are_gone_are_named() -> None:
+    source = example(
+        """
+        def check(size):
+            raise ValueError(f"bad size {size}")
+        """
+    )
+    gone = a_row(function="other")
+    _, (mismatch,) = rewrite_module(source, [decided(a_row(), gone)])
+    assert (mismatch.expected, mismatch.found) == (2, 1)
+    assert mismatch.missing == (f"other: raise ValueError {gone.message}",)
+
+
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_a_decision_raises_its_exception_and_keeps_the_cause(decision: str) -> None:
     source = example(

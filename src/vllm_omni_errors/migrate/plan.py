@@ -6,23 +6,27 @@ import re
 import tokenize
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import libcst as cst
 
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
+from vllm_omni_errors.migrate.complete import open_entries
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
-from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, tidy_where_clean
-from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, Unmatched
+from vllm_omni_errors.migrate.rewrite import PHASES, Phase, Rewrite, rewrite_module, tidy_where_clean
+from vllm_omni_errors.migrate.source import PACKAGE, Matched, MigrationError, Source, Unmatched
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(step, done, total)``; steps are "read", "rewrite", "wheel" and "write"."""
 
 KNOWN_VERSIONS = ("0.30.0",)
+MOST_NAMED = 10
+"""Open entries in the text of an error; the audit lists them all."""
 
 NOTICE = "# This file was changed by vllm-omni-errors {version}: it is not vLLM-Omni's original.\n# Phases: {phases}.\n"
 NOTICE_PATTERN = re.compile(r"^# This file was changed by vllm-omni-errors [^\n]*\n# Phases: [^\n]*\n", re.MULTILINE)
@@ -109,9 +113,12 @@ def make_plan(
         return Plan(version, done, (), (), (), {}, (_nothing_to_do(done, wanted, earlier),))
     chosen = sorted((r for r in every if r.phase in missing), key=lambda r: PHASES.index(r.phase))
     changes, files = _rewrite_all(source, chosen, earlier, version, progress)
+    undecided = earlier.undecided if earlier else _undecided(source, every)
+    if "finalize" in missing and undecided:
+        raise _incomplete(source, undecided)
     applied = tuple(AppliedRewrite(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen)
     phases = tuple(name for name in PHASES if name in done or name in missing)
-    changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied))
+    changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied, undecided))
     notes: tuple[str, ...] = ()
     if version not in KNOWN_VERSIONS:
         notes = (f"The rewrites are written for {_known()}; this is {_named(version)}, and every one found its place.",)
@@ -206,7 +213,7 @@ def _rewrite_all(
         except _UnreadableError as error:
             unmatched += [_unmatched(rewrite, 0, str(error)) for rewrite in group]
     if unmatched:
-        raise _no_place(source, version, unmatched)
+        raise _no_place(source, version, unmatched, chosen)
     tidied = tidy_where_clean([(module.text, text) for module, text in rewritten.values()])
     changes: list[Change] = []
     for (path, (module, _)), text in zip(rewritten.items(), tidied, strict=True):
@@ -244,7 +251,7 @@ def _rewrite(text: str, path: str, group: Sequence[type[Rewrite]], unmatched: li
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         raise _UnreadableError(f"a rewrite of this file failed ({type(error).__name__} at {place}: {error})") from error
     by_name = {rewrite.__name__: rewrite for rewrite in group}
-    unmatched += [_unmatched(by_name[miss.rewrite], miss.found) for miss in mismatches]
+    unmatched += [_unmatched(by_name[miss.rewrite], miss.found, sites=miss.missing) for miss in mismatches]
     if not mismatches:
         _compile(path, changed.encode("utf-8"))
     return changed
@@ -312,7 +319,7 @@ def remove_notice(text: str) -> str:
 # What did not match
 
 
-def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None) -> Unmatched:
+def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None, sites: tuple[str, ...] = ()) -> Unmatched:
     if reason is None:
         if not found:
             reason = "its place is missing"
@@ -320,17 +327,55 @@ def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None) ->
             reason = "some of its places are missing"
         else:
             reason = "its place is ambiguous"
-    return Unmatched(rewrite.__name__, rewrite.phase, _path(rewrite), rewrite.function, rewrite.hits, found, reason)
+    return Unmatched(
+        rewrite.__name__, rewrite.phase, _path(rewrite), rewrite.function, rewrite.hits, found, reason, sites
+    )
 
 
-def _no_place(source: Source, version: str | None, unmatched: list[Unmatched]) -> MigrationError:
+def _no_place(
+    source: Source, version: str | None, unmatched: list[Unmatched], chosen: Sequence[type[Rewrite]]
+) -> MigrationError:
     count = len(unmatched)
     which = "1 rewrite does" if count == 1 else f"{count} rewrites do"
     if version in KNOWN_VERSIONS:
         next_step = "If this source was edited, give the stock one; if not, please report it."
     else:
         next_step = f"The rewrites are written for {_known()}; give that version."
-    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched))
+    missed = {(row.rewrite, row.path, row.function) for row in unmatched}
+    matched = tuple(
+        Matched(r.__name__, r.phase, _path(r), r.function, r.hits)
+        for r in chosen
+        if (r.__name__, _path(r), r.function) not in missed
+    )
+    if safe := safe_phase([row.phase for row in unmatched], [row.phase for row in matched]):
+        next_step += f" All of --phase {safe} matches here."
+    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched), matched)
+
+
+def safe_phase(unmatched: Collection[str], matched: Collection[str]) -> str | None:
+    """The last phase up to which everything matches, None if there is none."""
+    first = min(PHASES.index(cast(Phase, phase)) for phase in unmatched)
+    safe = [phase for phase in PHASES[:first] if phase in matched]
+    return safe[-1] if safe else None
+
+
+# What the ledgers leave open
+
+
+def _undecided(source: Source, every: Sequence[type[Rewrite]]) -> tuple[str, ...]:
+    """Asked of the stock tree, whichever phase comes first: what is left of it later cannot tell."""
+    return open_entries(source) if any(rewrite.phase == "finalize" for rewrite in every) else ()
+
+
+def _incomplete(source: Source, undecided: tuple[str, ...]) -> MigrationError:
+    count = len(undecided)
+    entries = "1 entry of the ledgers is" if count == 1 else f"{count} entries of the ledgers are"
+    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
+    return MigrationError(
+        source.label,
+        f"{entries} open, and phase finalize needs them decided: {'; '.join(undecided[:MOST_NAMED])}{more}",
+        "Decide them as ledgers/README.md says, or give --phase transports.",
+    )
 
 
 # What comes out
@@ -350,6 +395,7 @@ def _manifest_change(
     changes: Sequence[Change],
     files: Mapping[str, ChangedFile],
     applied: tuple[AppliedRewrite, ...],
+    undecided: tuple[str, ...],
 ) -> Change:
     after = {change.path: change.after for change in changes}
 
@@ -363,6 +409,7 @@ def _manifest_change(
         tuple(file for _, file in sorted(files.items())),
         (*(earlier.rewrites if earlier else ()), *applied),
         manifests.tree_digest(source.entries, read),
+        undecided,
     )
     before = source.read(manifests.PATH) if earlier else None
     return _change(source, manifests.PATH, before, manifest.dump())

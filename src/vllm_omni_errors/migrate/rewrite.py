@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 import libcst as cst
 from ruff import find_ruff_bin
 
-Phase = Literal["bridge", "requests", "stages", "transports"]
-PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports")
+Phase = Literal["bridge", "requests", "stages", "transports", "finalize"]
+PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports", "finalize")
 
 
 def code(node: cst.CSTNode) -> str:
@@ -72,6 +72,10 @@ class Rewrite(cst.CSTTransformer):
         super().__init__()
         self.found = 0
         self._stack: list[str] = []
+
+    def missing(self) -> tuple[str, ...]:
+        """Names of the places that were not found, of a rewrite that tells them apart."""
+        return ()
 
     @property
     def qualified_name(self) -> str:
@@ -172,6 +176,7 @@ class Mismatch:
     function: str | None
     expected: int
     found: int
+    missing: tuple[str, ...] = ()
 
 
 def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatch]]:
@@ -188,8 +193,9 @@ def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str,
         transformer = rewrite()
         module = module.visit(transformer)
         if transformer.found != rewrite.hits:
+            found, missing = transformer.found, transformer.missing()
             mismatches.append(
-                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, transformer.found)
+                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, found, missing)
             )
         imports.update(rewrite.imports)
     return add_imports(module, imports).code, mismatches

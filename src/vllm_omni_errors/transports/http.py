@@ -49,7 +49,9 @@ _READS_BODY = request_body_to_args.__code__
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
-def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[str] = ()) -> None:
+def install(
+    app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[str] = (), seams: str | None = None
+) -> None:
     """Give every error of ``app``, and of the applications mounted in it, the contract's status, body and headers.
 
     Call it last: after ``build_app()``, and after every middleware and mounted application is there. Doing it twice is
@@ -61,6 +63,8 @@ def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[st
             ``NotImplementedError`` on every route. Without it only routes whose endpoint is vLLM's own keep it, and
             elsewhere a raw exception is an unknown server failure, 500.
         reviewed: names of the endpoint functions that do without it already, because all their own errors are typed.
+        seams: the version of vLLM whose request-reading code the application converts, call by call; on any other
+            the server would answer 500 to mistakes of its clients.
 
     Raises:
         InstallError: it cannot be done, and why; the server must not start.
@@ -68,6 +72,8 @@ def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[st
     """
     if not isinstance(app, Starlette):
         raise upstream.InstallError(f"install() needs a FastAPI or Starlette application, not a {type(app).__name__}.")
+    if seams is not None:
+        upstream.require_version(seams)
     upstream.share_logging(logger)
     upstream.apply_overrides({"sanitize_message": public_text.sanitize, "create_error_response": render})
     boundary = Boundary(app, raw_mapping=raw_mapping, reviewed=frozenset(reviewed))

@@ -5,15 +5,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vllm_omni_errors.audit.ledger import load
-from vllm_omni_errors.ledgers import folder
 from vllm_omni_errors.migrate.rewrite import Phase, Rewrite
-from vllm_omni_errors.migrate.rewrites import control, offline, requests, sockets, speech, stages, streams, videos
+from vllm_omni_errors.migrate.rewrites import (
+    control,
+    finalize,
+    offline,
+    requests,
+    sockets,
+    speech,
+    stages,
+    streams,
+    videos,
+)
 from vllm_omni_errors.migrate.rewrites.bridge import BRIDGE
 from vllm_omni_errors.migrate.rewrites.decided import decided_sites
 from vllm_omni_errors.migrate.rewrites.reviewed import ReviewedRoutes
 
-VERSION = "0.30.0"
-_ROWS = tuple(load(folder(f"vllm-omni-{VERSION}")).rows.values())
+_ROWS = tuple(load(finalize.LEDGER).rows.values())
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ AREAS: tuple[Area, ...] = (
     _area("offline", "stages", offline.DECIDED, offline.OFFLINE),
     _area("streams", "transports", streams.DECIDED, streams.STREAMS),
     _area("sockets", "transports", sockets.DECIDED, sockets.SOCKETS),
+    _area("finalize", "finalize", finalize.DECIDED, finalize.FINALIZE),
 )
 
 ALL: tuple[type[Rewrite], ...] = tuple(rewrite for area in AREAS for rewrite in area.rewrites)

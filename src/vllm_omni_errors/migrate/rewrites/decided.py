@@ -130,6 +130,13 @@ class DecidedSites(Rewrite):
         super().__init__()
         self._rows: dict[tuple[str, cst.CSTNode], list[Row]] = {}
         self._caught: list[str | None] = []
+        self._missing: tuple[Row, ...] = ()
+
+    def missing(self) -> tuple[str, ...]:
+        """Function, kind, type and message of each site that is gone or says something else."""
+        return tuple(
+            f"{row.function or '(module)'}: {row.kind} {row.exception} ({row.message})" for row in self._missing
+        )
 
     def visit_Module(self, node: cst.Module) -> None:
         source = node.bytes
@@ -143,6 +150,8 @@ class DecidedSites(Rewrite):
             if row := rows.get(identity.fingerprint):
                 found[identity.kind, small.found[bisect(lines, identity.line) - 1]].append(row)
         self._rows = found
+        kept = {id(row) for rows in found.values() for row in rows}
+        self._missing = tuple(row for row in self.rows if id(row) not in kept)
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         return self._decides(node)
