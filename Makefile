@@ -62,7 +62,7 @@ lint: setup  ## Style, types, layers, changelog fragments
 	@$(BIN)/lint-imports
 	@$(BIN)/towncrier build --draft --version 0.1.0 > /dev/null
 
-bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
+bench: setup  ## Speed as ratios within one run: a table, and build/bench.json; semgrep in an environment of its own
 	@$(BIN)/python -m benchmarks --json build/bench.json
 
 docs: setup  ## The documents that are made from the code

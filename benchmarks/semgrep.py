@@ -24,9 +24,9 @@ def program() -> Path | None:
     found, complete = PLACE / "bin" / "semgrep", PLACE / ".complete"
     if complete.is_file():
         return found
-    venv.create(PLACE, clear=True, with_pip=True)
     pip = [str(PLACE / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     try:
+        venv.create(PLACE, clear=True, with_pip=True)
         subprocess.run([*pip, f"semgrep=={VERSION}"], check=True, capture_output=True, timeout=INSTALL_LIMIT_S)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         print(f"semgrep is not measured: pip could not install semgrep=={VERSION} into {PLACE}.", file=sys.stderr)
@@ -36,10 +36,11 @@ def program() -> Path | None:
 
 
 def command(program: Path, folder: Path) -> list[str]:
-    """Every file below the working directory against the one rule, which is written to `folder`; asks no network."""
+    """Every file below the working directory against the one rule; asks no network, and writes to `folder` only."""
     rule = folder / "rule.yaml"
     rule.write_text(RULE)
     return [
+        "env", f"SEMGREP_SETTINGS_FILE={folder / 'settings.yml'}", f"SEMGREP_LOG_FILE={folder / 'semgrep.log'}",
         str(program), "scan", "--config", str(rule), "--metrics=off", "--disable-version-check", "--no-git-ignore",
         "--timeout", "0", "--max-target-bytes", "0", "--json", "--quiet", ".",
     ]  # fmt: skip
