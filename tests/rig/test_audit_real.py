@@ -284,6 +284,20 @@ def test_the_gate_notices_any_seam_that_loses_its_row(installed: Path) -> None:
     assert {(call.path, call.function, call.name) for call in opened} == {imported, method}
 
 
+def test_a_method_with_one_row_is_watched_too() -> None:
+    """Nothing else would ask about its call if the row is lost; an imported function is asked about by its module."""
+    ledger = seams.load(SEAMS)
+    rows = Counter(row.callee for row in ledger.rows)
+    lost = {
+        row.callee
+        for row in ledger.rows
+        if rows[row.callee] == 1 and "." in row.call
+        if row.call.rpartition(".")[2] == row.callee.rpartition(":")[2].rpartition(".")[2]
+    }
+    assert lost
+    assert lost - set(ledger.watched) == set()
+
+
 def test_what_the_seams_call_is_in_vllm(upstream: Path) -> None:
     ledger = seams.load(SEAMS)
     missing = [
