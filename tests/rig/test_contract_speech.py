@@ -447,6 +447,12 @@ def test_a_failed_item_of_a_batch_is_an_error_object(speakers: Server) -> None:
     nothing_leaks(str(failed))
 
 
+def test_each_failed_item_of_a_batch_is_counted(speakers: Server) -> None:
+    before = errors_counted(speakers.url, "item")
+    send(speakers.url, PARTLY)
+    assert errors_counted(speakers.url, "item") == before + 3
+
+
 def test_stock_gives_a_failed_item_the_raw_text(stock: Mapping[str, Mapping[str, Answer]]) -> None:
     assert "GuardrailViolationError injected at" in stock["speakers"]["batch: partly"].body["results"][1]["error"]
 

@@ -82,7 +82,7 @@ DEPLOYMENTS: Mapping[int, Mapping[str, object]] = MappingProxyType(
             "pipeline": "rig_two",
             "async_chunk": False,
             "dtype": "float32",
-            "distributed_executor_backend": "uni",  # `mp` hangs in a diffusion stage's warm-up on a CPU
+            "distributed_executor_backend": "uni",  # `mp` needs a torch accelerator: README, "Not here"
             "stages": [
                 {"stage_id": 0, "devices": "0", **_LANGUAGE},
                 {"stage_id": 1, "devices": "1", "model_class_name": "RigPipeline", **_DIFFUSION},
