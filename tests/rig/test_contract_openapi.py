@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAPI document of a migrated server is what it does: schemathesis makes requests from it, and the document
+knows every answer of the tables of wrong requests.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cases
+import httpx
+import jsonschema
+import pytest
+import requests
+import schemathesis
+import seam_cases
+import test_contract_control as control
+import test_contract_speech as speech
+import test_contract_videos as videos
+from calls import responses
+from contract import nothing_leaks
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CheckFunction
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.specs.openapi.checks import (
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from support import handler_of, send
+
+from vllm_omni_errors.transports import openapi
+from vllm_omni_rig.server import Server
+
+Start = Callable[..., Server]
+
+EXAMPLES = 4
+"""Requests for each operation that fit its schema, and as many that do not."""
+
+DEADLINE_S = 20.0
+
+CHECKS: Sequence[CheckFunction] = (
+    status_code_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+)
+
+SERVED_BUT_ASKED_IN_VAIN = {
+    # The rig's pipelines give an image or a video: these routes work, and get nothing that they could answer with.
+    ("multi", "/v1/audio/generate"): 500,
+    ("multi", "/v1/audio/speech"): 500,
+    ("multi", "/v1/omni/sleep"): 504,  # the scripted engine never answers a control call
+    ("multi", "/v1/responses"): 500,
+}
+"""Kind of server and path → the only status from 500 on that the rig itself is the reason for."""
+
+ONLY_VIDEO = ("/v1/images/", "/v1/realtime/sessions", "/v1/videos")
+"""What a server of one diffusion stage is asked; the other one serves the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzed:
+    """One generated request and its answer; ``wrong`` is what the document does not allow."""
+
+    kind: str
+    operation: str
+    path: str
+    answer: requests.Response
+    wrong: Sequence[Failure]
+
+    def __str__(self) -> str:
+        titles = [failure.title for failure in self.wrong]
+        return f"{self.kind}: {self.operation}: {self.answer.status_code} {titles} {self.answer.text[:300]}"
+
+
+def fuzz(kind: str, server: Server) -> Iterator[Fuzzed]:
+    """Ask every operation of a server, the same questions in every run."""
+    for found in schemathesis.openapi.from_url(f"{server.url}/openapi.json").get_all_operations():
+        operation = found.ok()
+        if kind == "video" and not operation.path.startswith(ONLY_VIDEO):
+            continue
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            yield from _asked(kind, server, operation, mode)
+
+
+def _asked(kind: str, server: Server, operation: Any, mode: GenerationMode) -> list[Fuzzed]:
+    answers = []
+
+    def ask(case: schemathesis.Case) -> None:
+        if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
+            case.body["model"] = "tiny"  # a model that is not served hides every other mistake
+        answer = case.call(base_url=server.url, timeout=DEADLINE_S)
+        answers.append(Fuzzed(kind, operation.label, operation.path, answer, _wrong(case, answer)))
+
+    if mode is GenerationMode.POSITIVE or operation.body or operation.query:
+        bounded = settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        bounded(given(operation.as_strategy(mode))(ask))()
+    return answers
+
+
+def _wrong(case: schemathesis.Case, answer: Any) -> Sequence[Failure]:
+    try:
+        case.validate_response(answer, checks=list(CHECKS))
+    except FailureGroup as group:
+        return [each for each in group.exceptions if isinstance(each, Failure)]
+    return []
+
+
+@pytest.fixture(scope="module")
+def fuzzed(scripted: Start) -> Sequence[Fuzzed]:
+    return [each for kind in ("multi", "video") for each in fuzz(kind, scripted(kind, "migrated"))]
+
+
+def test_every_operation_is_asked(scripted: Start, fuzzed: Sequence[Fuzzed]) -> None:
+    document = httpx.get(f"{scripted('multi', 'migrated').url}/openapi.json", timeout=DEADLINE_S).json()
+    operations = {f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item}
+    assert {each.operation for each in fuzzed if each.kind == "multi"} == operations
+    assert sum(each.answer.status_code >= 400 for each in fuzzed) > len(operations)
+
+
+def test_no_answer_is_undocumented(fuzzed: Sequence[Fuzzed]) -> None:
+    """Neither its status, nor its headers, nor the shape of its body."""
+    assert [str(each) for each in fuzzed if each.wrong] == []
+
+
+def test_no_answer_is_a_servers_error_that_nobody_asked_for(fuzzed: Sequence[Fuzzed]) -> None:
+    """An answer that this server will never serve the route is the client's to know, and says so."""
+
+    def expected(each: Fuzzed) -> bool:
+        never = each.answer.status_code in (501, 503) and each.answer.headers.get("x-should-retry") == "false"
+        return never or SERVED_BUT_ASKED_IN_VAIN.get((each.kind, each.path)) == each.answer.status_code
+
+    assert [str(each) for each in fuzzed if each.answer.status_code >= 500 and not expected(each)] == []
+
+
+def test_no_error_leaks(fuzzed: Sequence[Fuzzed]) -> None:
+    for each in fuzzed:
+        if each.answer.status_code >= 400:
+            nothing_leaks(each.answer.text)
+
+
+def test_an_errors_code_is_its_status(fuzzed: Sequence[Fuzzed]) -> None:
+    failed = [(each.answer.status_code, each) for each in fuzzed if each.answer.status_code >= 400]
+    assert [str(each) for status, each in failed if each.answer.json()["error"].get("code", status) != status] == []
+
+
+KNOWN = (
+    *cases.TWO_STAGES,
+    *cases.ONE_STAGE,
+    *seam_cases.TWO_STAGES,
+    *seam_cases.ONE_STAGE,
+    *speech.WRONG,
+    *speech.WRONG_DIFFUSION,
+    *videos.REQUESTS,
+    *videos.FAILURES,
+    *control.REQUESTS,
+    *control.STEPS,
+)
+"""Every table of wrong requests that tests send to a server."""
+
+
+def test_the_document_knows_every_answer_of_the_tables(scripted: Start) -> None:
+    document = httpx.get(f"{scripted('multi', 'migrated').url}/openapi.json", timeout=DEADLINE_S).json()
+    undocumented = set()
+    for case in KNOWN:
+        path = handler_of(case.call.path.replace("//", "/x/"), document["paths"])
+        operation = document["paths"].get(path, {}).get(case.call.method.lower())
+        if operation is not None and str(case.now.status) not in operation["responses"]:
+            undocumented.add((case.call.method, path, case.now.status))
+    assert undocumented == set()
+
+
+def test_a_stream_that_fails_ends_in_the_event_that_the_document_shows(scripted: Start) -> None:
+    """The one stream of this server that fails after it began; tests/transports/test_openapi.py has the others."""
+    server = scripted("multi", "migrated")
+    document = httpx.get(f"{server.url}/openapi.json", timeout=DEADLINE_S).json()
+    shown = document["paths"]["/v1/responses"]["post"][openapi.EVENT_EXTENSION]
+    jsonschema.validate(send(server.url, responses(input="hi", stream=True)).events()[-1], shown)
