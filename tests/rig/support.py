@@ -152,7 +152,7 @@ def observing() -> httpx.Client:
     return httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
 
 
-def _growth(url: str, before: Counts, requests: int, observer: httpx.Client) -> Counts:
+def growth(url: str, before: Counts, requests: int, observer: httpx.Client) -> Counts:
     """How the counters grew, as soon as they have grown by so many requests."""
     give_up = time.monotonic() + SETTLING_S
     while (change := counters(url, observer) - before).total() < requests and time.monotonic() < give_up:
@@ -165,7 +165,7 @@ def send(url: str, call: Call, deadline_s: float = DEADLINE_S) -> Answer:
     with observing() as observer:
         before = counters(url, observer)
         response = _once(url, call, deadline_s)
-        change = _growth(url, before, 1, observer)
+        change = growth(url, before, 1, observer)
     counted = tuple(sorted(status for _, status in change.elements()))
     return Answer(response.status_code, response.headers, response.text, counted)
 
@@ -200,7 +200,7 @@ def send_all(url: str, calls: Mapping[str, Call], at_once: int = 4) -> Answers:
     with observing() as observer, ThreadPoolExecutor(at_once) as pool:
         before = counters(url, observer)
         answers = dict(zip(calls, pool.map(one, calls.values()), strict=True))
-        return Answers(calls, answers, _growth(url, before, len(calls), observer))
+        return Answers(calls, answers, growth(url, before, len(calls), observer))
 
 
 def seen(answer: Answer) -> Seen:

@@ -225,7 +225,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str,
         with speaking.running(kind, None, tmp_path_factory.mktemp("stock")) as server:
             found[kind] = dict(send_all(server.url, calls).by_name)
             if kind == "speakers":
-                found[kind]["voices: full"] = [send(server.url, call) for call in FULL][-1]
+                stored, _, full = (send(server.url, call) for call in FULL)
+                deleted = send(server.url, delete("/v1/audio/voices/one"))
+                found[kind] |= {"voices: stored": stored, "voices: full": full, "voices: deleted": deleted}
     return found
 
 
@@ -510,6 +512,14 @@ def test_a_full_store_of_voices_is_a_conflict(speakers: Server, stock: Mapping[s
     for name in ("two", "three"):
         assert send(speakers.url, delete(f"/v1/audio/voices/{name}")).status == 200
     assert seen(stock["speakers"]["voices: full"]) == was(400, "BadRequestError")
+
+
+def test_a_voice_is_stored_and_deleted_as_on_stock(speakers: Server, stock: Mapping[str, Mapping[str, Answer]]) -> None:
+    stored, deleted = (send(speakers.url, call) for call in (FULL[0], delete("/v1/audio/voices/one")))
+    before = stock["speakers"]["voices: stored"]
+    assert (stored.status, before.status) == (200, 200)
+    assert stored.body["voice"] | {"created_at": 0} == before.body["voice"] | {"created_at": 0}
+    assert (deleted.status, deleted.body) == (200, stock["speakers"]["voices: deleted"].body)
 
 
 def test_a_stored_voice_that_is_spoilt_is_the_servers_failure(diffusion: Server) -> None:
