@@ -32,6 +32,10 @@ EXPECTED = {
     "interaction_that_is_refused": REFUSED,
     "session_request": (500, "InternalServerError", False),
     "call_into_a_dead_engine": DEAD,
+    "next_stage_parameters": (400, "BadRequestError", False),
+    "pixels_of_several_replicas": (422, "UnprocessableEntityError", False),
+    "settings_of_a_session": (400, "BadRequestError", False),
+    "partly_asleep": (503, "ServiceUnavailableError", False),
 }
 
 Places = dict[str, dict[str, Any]]
