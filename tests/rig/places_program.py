@@ -246,17 +246,22 @@ def partly_asleep() -> Any:
     async def nothing(*_: Any, **__: Any) -> None:
         pass
 
+    class PartlyAsleep(AsyncOmni):  # type: ignore[misc]
+        errored = False
+        _paused = False
+        _sleeping_tags = frozenset({"weights"})
+        _abort_internal_requests = _release_generate_admission = nothing
+        _record_request_failure_once = _log_summary_and_cleanup = lambda *_, **__: None
+
+        def __init__(self) -> None:
+            self._pause_cond = asyncio.Condition()
+
+        def _get_unique_request_id(self, request_id: str) -> str:
+            return request_id
+
     async def generate() -> Any:
-        omni = object.__new__(AsyncOmni)
-        omni.__dict__.update(
-            _pause_cond=asyncio.Condition(), _paused=False, _sleeping_tags={"weights"}, engine=SimpleNamespace()
-        )
-        for name in ("_abort_internal_requests", "_release_generate_admission"):
-            omni.__dict__[name] = nothing
-        for name in ("_record_request_failure_once", "_log_summary_and_cleanup"):
-            omni.__dict__[name] = lambda *_, **__: None
         try:
-            async for output in omni.generate("x", "r"):
+            async for output in PartlyAsleep().generate("x", request_id="r"):
                 return output
         except Exception as exc:
             return exc
