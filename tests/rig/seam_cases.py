@@ -50,9 +50,8 @@ DEFERRED = "OmniOpenAIServingChat._materialize_deferred_multimodal_parts"
 DEFERRED_IMAGE = (DEFERRED, "fetch_image")
 DEFERRED_AUDIO = (DEFERRED, "fetch_audio")
 DEFERRED_VIDEO = (DEFERRED, "media_connector.fetch_video_async")
-TOOL_CALLS = ("OmniOpenAIServingChat._create_chat_completion", "maybe_serialize_tool_calls")
-TOOL_CALL_IDS = ("OmniOpenAIServingChat._create_chat_completion", "truncate_tool_call_ids")
 
+TOOL_CALL_ID = "body.0.ChatCompletionMessageFunctionToolCallParam.id"
 NESTED_TEMPLATE = "{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}"
 LONG_TEMPLATE = "{% for i in range(3000) %}aaaaaaaa{% endfor %}"
 NO_ADAPTER = {"name": "a", "path": "/b", "int_id": 0}
@@ -248,8 +247,8 @@ SPEAKING: Sequence[SeamCase] = (
              unusable("ref_audio")),
     SeamCase("chat: voice to imitate a local file", VOICE, chat("hi", ref_audio="file:///etc/hostname"),
              unusable("ref_audio")),
-    SeamCase("chat: tool call without an id", TOOL_CALL_IDS, tool_call(), bad("messages")),
-    SeamCase("chat: id of a tool call a number", TOOL_CALL_IDS, tool_call(id=5), bad("messages")),
+    SeamCase("chat: tool call without an id", BODY, tool_call(), now(400, "Bad Request", TOOL_CALL_ID)),
+    SeamCase("chat: id of a tool call a number", BODY, tool_call(id=5), now(400, "Bad Request", TOOL_CALL_ID)),
 )
 """On a server whose second stage takes media and speaks, and whose tokenizer counts as a Mistral one."""
 # fmt: on

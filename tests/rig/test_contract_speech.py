@@ -561,7 +561,7 @@ def test_what_vllm_refuses(speakers: Server, case: SeamCase) -> None:
 
 
 def test_media_of_a_chat_that_cannot_be_fetched_now(speakers: Server) -> None:
-    answer = send(speakers.url, chat("hi", ref_audio=f"{closed_port()}/x.wav"))
+    answer = send(speakers.url, chat("hi", ref_audio=f"http://127.0.0.1:{closed_port()}/x.wav"))
     verify(answer, FAILED)
     assert answer.error["message"] == TRANSIENT_MEDIA
 
