@@ -24,13 +24,16 @@ $(if $(shell printf '%s' "$(PORT)" | grep -Ex '[0-9]{1,5}'),,$(error PORT is a n
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: dist docs floors fuzz help setup demo serve migrated test test-unit test-rig soak lint bench mutants packages clean
+.PHONY: dist docs example floors fuzz help setup demo serve migrated test test-unit test-rig soak lint bench mutants packages clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup:  ## The environment, everything in it; the other targets call it
 	@$(PYTHON) scripts/setup.py --venv "$(VENV)"
+
+example: setup  ## A server of two processes that is not vLLM-Omni: examples/captions, PORT=8000
+	@VLLM_OMNI_RIG_ENVIRONMENT=1 PYTHONPATH=rig/src/vllm_omni_rig/shims $(BIN)/python examples/captions/server.py $(PORT)
 
 demo: migrated  ## Stock against migrated, side by side, on the rig; writes build/demo.html
 	@$(BIN)/python scripts/demo.py --out build/demo.html
@@ -66,14 +69,14 @@ lint: setup  ## Style, types, layers, changelog fragments, documents and their l
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: setup  ## Speed as ratios within one run: a table, and build/bench.json; semgrep in an environment of its own
 	@$(BIN)/python -m benchmarks --json build/bench.json
 
 docs: setup  ## What is made from the code and the fragments: errors, changed statuses, CHANGELOG.md; then build/site
 	@$(BIN)/python scripts/documents.py
-	@$(BIN)/mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 dist: setup  ## sdist, wheel and list of dependencies in dist/, checked, and installed alone
 	@$(BIN)/python scripts/release.py dist

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write what is made from the code and from the changelog's fragments: see `DOCUMENTS`.
 
-    python scripts/documents.py
+python scripts/documents.py
 """
 
 import re
@@ -21,8 +21,8 @@ ROUTE = re.compile(r"`(?:[A-Z]+ )?(/(?:v1|tokenize|detokenize|invocations|genera
 STATUS_CHANGES = """\
 # Changed statuses
 
-Made by `make docs` from `newsfragments/*.status-change.md`. What a migrated server answers differently from stock 0.30.0, and what a
-client does then; [Migrating](migrating.md) says how to prepare for it.
+Made by `make docs` from `newsfragments/*.status-change.md`. What a migrated server answers differently from stock
+0.30.0, and what a client does then; [Migrating](migrating.md) says how to prepare for it.
 
 ## By route
 

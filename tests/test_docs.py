@@ -1,14 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents say what the code does."""
 
+import importlib.util
+import re
+import shlex
 from pathlib import Path
+from types import ModuleType
 
+import click
 import pytest
 
-from vllm_omni_errors import explain
+from vllm_omni_errors import cli
 from vllm_omni_errors.catalogue import CATALOGUE, Row
 
-CONTRACT = (Path(__file__).parent.parent / "docs" / "contract.md").read_text()
+ROOT = Path(__file__).parent.parent
+CONTRACT = (ROOT / "docs" / "contract.md").read_text()
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "examples/**/*.md", "ledgers/*.md", "ops/*.md", "rig/*.md")
+    for path in ROOT.glob(pattern)
+)
+BLOCK = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)")
+TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+NAMED_TEST = re.compile(r"`(test_\w+)`")
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("documents", ROOT / "scripts" / "documents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """Page and words of each command in the pages' blocks that calls a program, at the end of a pipe too."""
+    call = re.compile(rf"^(?:.*\|\s*|\s*){program} (.+?)(?:  #.*)?$", re.MULTILINE)
+    blocks = [(page.name, block) for page in PAGES for block in BLOCK.findall(page.read_text())]
+    return [(page, shlex.split(words)) for page, block in blocks for words in call.findall(block)]
 
 
 def documented(row: Row) -> str:
@@ -36,6 +67,36 @@ def test_contract_documents_no_row_that_is_not_there() -> None:
     assert sorted(rows) == sorted(documented(row) for row in CATALOGUE)
 
 
-def test_the_reference_of_errors_is_that_of_the_catalogue() -> None:
+@pytest.mark.parametrize("name", generator().DOCUMENTS)
+def test_what_is_made_is_current(name: str) -> None:
     """`make docs` writes it."""
-    assert (Path(__file__).parent.parent / "docs" / "errors.md").read_text() == explain.markdown()
+    assert (ROOT / name).read_text() == generator().DOCUMENTS[name]()
+
+
+@pytest.mark.parametrize(("page", "words"), commands("omni-errors"), ids=str)
+def test_a_command_of_a_page_can_be_called_so(page: str, words: list[str]) -> None:
+    """Its options exist and have values of their kind; it is not run."""
+    command = cli.group.get_command(click.Context(cli.group), words[0])
+    assert command is not None
+    command.make_context(words[0], words[1:])
+
+
+def test_a_target_of_a_page_is_one_of_the_makefile() -> None:
+    targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
+    named = {word for _, words in commands("make") for word in words if "=" not in word}
+    assert named
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_leads_to_a_file(page: Path) -> None:
+    """Of the checkout. `make lint` checks the site's."""
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_a_test_that_a_page_names_is_there() -> None:
+    there = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {name for page in PAGES for name in NAMED_TEST.findall(page.read_text())}
+    assert named
+    assert [name for name in named if f"def {name}(" not in there] == []

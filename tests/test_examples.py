@@ -105,9 +105,19 @@ def test_a_stage_that_says_nothing_is_a_504_that_is_not_repeated(captions: Capti
     assert captions.post(text="x").json() == {"caption": "X"}
 
 
-def test_a_stage_that_is_gone_is_a_503(captions: Captions) -> None:
+def test_a_stage_that_dies_is_a_500_for_what_it_was_doing_and_a_503_from_then_on(captions: Captions) -> None:
     gone = captions.stage
-    gone.kill()
+    gone.suspend()
+    body = b'{"text": "x"}'
+    with socket.create_connection(("127.0.0.1", int(captions.url.rpartition(":")[2])), PATIENCE_S) as asking:
+        head = "POST /v1/captions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        asking.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        for _ in range(3):  # whoever is answered after it shows that it was read
+            httpx.get(f"{captions.url}/nowhere")
+        gone.kill()
+        answer = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
+    assert answer.startswith("HTTP/1.1 500 ")
+    assert '"error_stage_id":1' in answer
     while gone.is_running() and gone.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
     error = captions.error(503, text="x")
