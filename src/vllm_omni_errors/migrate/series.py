@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,7 +20,15 @@ from vllm_omni_errors.migrate.plan import Plan, Progress, make_plan, phases_up_t
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.decided import DecidedSites
 from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, open_source
-from vllm_omni_errors.migrate.vendor import FOLDER, MOVED, TESTS_FOLDER, library_files, vendored_path, vendored_text
+from vllm_omni_errors.migrate.vendor import (
+    FOLDER,
+    MOVED,
+    TESTS,
+    TESTS_FOLDER,
+    library_files,
+    vendored_path,
+    vendored_text,
+)
 
 GIT_DEADLINE_S = 300
 COLUMNS = 72
@@ -159,7 +167,7 @@ def _commits(source: Source, patches: Sequence[Patch]) -> Iterator[tuple[str, st
     files = library_files()
     moved = {new: source.read(old).decode("utf-8") for old, new in MOVED.items() if source.entry(old)}
     removed = [old for old in MOVED if source.entry(old)]
-    yield VENDOR_SUBJECT, vendor_message(files), files | moved, removed
+    yield VENDOR_SUBJECT, vendor_message(), files | moved, removed
     for patch in patches:
         own = rewrites_of(patch)
         plan = _plan(source, own)
@@ -197,9 +205,9 @@ def _with(source: Source, changed: dict[str, str]) -> Source:
 # Messages
 
 
-def vendor_message(files: dict[str, str]) -> str:
+def vendor_message() -> str:
     """Body of the first patch's message."""
-    tests = sum(path.startswith(TESTS_FOLDER) and "/test_" in path for path in files)
+    tests = sum(Path(name).name.startswith("test_") for name in TESTS)
     return "\n\n".join(
         _wrapped(paragraph)
         for paragraph in (
@@ -219,9 +227,9 @@ def message(patch: Patch, own: Sequence[type[Rewrite]]) -> str:
         parts.append(_wrapped(f"Raise sites and error responses, each decided in its context: {listed}."))
     reasons = dict.fromkeys(" ".join((r.__doc__ or "").split()) for r in own if not issubclass(r, DecidedSites))
     if reasons:
-        parts.append("In particular:\n\n" + "\n".join(_item(reason) for reason in reasons))
+        parts.append(f"In particular:\n\n{_listed(reasons)}")
     if patch.statuses:
-        parts.append("Statuses that change:\n\n" + "\n".join(_item(_status(name)) for name in patch.statuses))
+        parts.append(f"Statuses that change:\n\n{_listed(map(_status, patch.statuses))}")
     tests = ", ".join(f"tests/rig/{name}" for name in patch.tests)
     parts.append(_wrapped(f"Tests: on the real server, by vllm-omni-errors: {tests}."))
     return "\n\n".join(parts)
@@ -232,12 +240,19 @@ def _status(name: str) -> str:
     return " ".join(text.replace("**", "").split())
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, bullet: str = "") -> str:
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=bullet,
+        subsequent_indent=" " * len(bullet),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _item(text: str) -> str:
-    return textwrap.indent(_wrapped(text), "  ").replace("  ", "- ", 1)
+def _listed(texts: Iterable[str]) -> str:
+    return "\n".join(_wrapped(text, "- ") for text in texts)
 
 
 # Git
