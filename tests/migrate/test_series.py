@@ -101,6 +101,14 @@ def test_wheel_and_tree_give_the_same_patches(make_tree, make_wheel, tmp_path, m
     assert tree == wheel
 
 
+def test_attributes_of_a_checkout_change_no_byte(make_tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_AUTHOR_DATE", "2026-01-02T03:04:05Z")
+    files = {**SOURCE, "vllm_omni/house/window.py": WINDOW.replace("\n", "\r\n").encode()}
+    write_series(str(make_tree(files)), tmp_path / "plain")
+    write_series(str(make_tree({**files, ".gitattributes": b"* text=auto\n"}, "checkout")), tmp_path / "series")
+    assert contents(tmp_path / "series") == contents(tmp_path / "plain")
+
+
 def test_phase_is_the_last_one(make_tree, tmp_path):
     written = write_series(str(make_tree(SOURCE)), tmp_path / "series", phase="bridge")
     assert [patch.subject for patch in written.patches][1:] == ["Let doors greet"]
@@ -154,7 +162,8 @@ def test_a_users_configuration_cannot_spoil_the_patches(make_tree, tmp_path, mon
         "[user]\nname=Ann Author\nemail=ann@example.org\n[diff]\nnoprefix=true\nexternal=false\n"
         f"[core]\nautocrlf=true\nhooksPath={tmp_path / 'hooks'}\nexcludesFile={tmp_path / 'ignored'}\n"
         "[format]\nattach=true\nnoprefix=true\n"
-        "coverLetter=true\nsuffix=.txt\n[commit]\ngpgSign=true\n",
+        "coverLetter=true\nsuffix=.txt\nuseAutoBase=true\n[commit]\ngpgSign=true\n[tag]\ngpgSign=true\n"
+        "[color]\nui=always\n[log]\nshowSignature=true\n",
     )
     (tmp_path / "ignored").write_text("*.py\n")
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):

@@ -35,13 +35,16 @@ COLUMNS = 72
 KEPT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_", "GIT_EXEC_PATH")
 # what a user's own configuration may not change, so that `git am` takes the patches and every byte arrives
 SETTINGS = (
+    "color.ui=false",
     "commit.gpgSign=false",
     "core.attributesFile=/dev/null",
     "core.autocrlf=false",
     "core.hooksPath=/dev/null",
     "diff.noprefix=false",
     "format.noprefix=false",
+    "format.useAutoBase=false",
     "i18n.commitEncoding=utf-8",
+    "log.showSignature=false",
 )
 
 
@@ -99,6 +102,9 @@ def write_series(source: str, directory: Path, *, phase: str | None = None, prog
     directory = directory.resolve()
     refuse_filled(directory)
     patches = chosen_patches(phase)
+    steps = len(patches) + 1
+    if progress:
+        progress("patch", 0, steps)
     with open_source(source) as opened, tempfile.TemporaryDirectory(prefix="omni-errors-") as temporary:
         repository = _Repository(Path(temporary))
         _refuse_unfit(opened)
@@ -106,7 +112,7 @@ def write_series(source: str, directory: Path, *, phase: str | None = None, prog
         for done, (subject, body, files, removed) in enumerate(_commits(opened, patches), 1):
             repository.commit(f"{subject}\n\n{body}", files, removed)
             if progress:
-                progress("patch", done, len(patches) + 1)
+                progress("patch", done, steps)
         with staged(directory, refuse_filled, "Choose another --series.") as staging:
             written = repository.write_patches(staging)
         return Series(source, opened.version, directory, base, repository.tree(), written)
@@ -231,7 +237,7 @@ def message(patch: Patch, own: Sequence[type[Rewrite]]) -> str:
     if patch.statuses:
         parts.append(f"Statuses that change:\n\n{_listed(map(_status, patch.statuses))}")
     tests = ", ".join(f"tests/rig/{name}" for name in patch.tests)
-    parts.append(_wrapped(f"Tests: on the real server, by vllm-omni-errors: {tests}."))
+    parts.append(_wrapped(f"Tests: in vllm-omni-errors, on the real vLLM-Omni: {tests}."))
     return "\n\n".join(parts)
 
 
@@ -268,15 +274,17 @@ class _Repository:
             for name, value in os.environ.items()
             if not name.startswith("GIT_") or name.startswith(KEPT_VARIABLES)
         }
+        self._stock = ""
         self._git("init", "--quiet")
         for identity in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
             self._git("var", identity)
 
     def begin(self, source: Source) -> str:
         """Commit the source's package; returns the hash of its folder."""
-        write_tree(source, Plan(source.version, (), (), (), (), {}), self._directory)
+        package = tuple(entry for entry in source.entries if entry.path.startswith(f"{PACKAGE}/"))
+        write_tree(replace(source, entries=package), Plan(source.version, (), (), (), (), {}), self._directory)
         self._commit("Stock vLLM-Omni", PACKAGE)
-        self._git("tag", "stock")
+        self._stock = self._git("rev-parse", "HEAD").strip()
         return self.tree()
 
     def tree(self) -> str:
@@ -308,9 +316,9 @@ class _Repository:
             "--suffix=.patch",
             "--numbered",
         )
-        names = self._git("format-patch", *options, "--no-cover-letter", f"--output-directory={directory}", "stock")
-        subjects = self._git("log", "--reverse", "--format=%s", "stock..").splitlines()
-        numbers = self._git("log", "--reverse", "--format=%x00", "--numstat", "stock..").split("\0")[1:]
+        names = self._git("format-patch", *options, "--no-cover-letter", f"--output-directory={directory}", self._stock)
+        subjects = self._git("log", "--reverse", "--format=%s", f"{self._stock}..").splitlines()
+        numbers = self._git("log", "--reverse", "--format=%x00", "--numstat", f"{self._stock}..").split("\0")[1:]
         return tuple(
             PatchFile(Path(name).name, subject, *_totals(rows))
             for name, subject, rows in zip(names.splitlines(), subjects, numbers, strict=True)
