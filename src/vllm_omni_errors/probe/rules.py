@@ -419,17 +419,18 @@ def _secret(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]
 
 
 def _leak(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
-    yield from _shows(answer, LEAKS)
+    yield from _shows(answer, LEAKS, canaries)
 
 
 def _echo(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
-    yield from _shows(answer, ECHOES)
+    yield from _shows(answer, ECHOES, canaries)
 
 
-def _shows(answer: Answer, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
+def _shows(answer: Answer, patterns: Mapping[str, re.Pattern[str]], canaries: Canaries) -> Iterator[str]:
     if is_error(answer):
+        text = canaries.removed_from(answer.text)
         for words, pattern in patterns.items():
-            if hit := pattern.search(answer.text):
+            if hit := pattern.search(text):
                 yield f"shows {words}: {shown(hit.group())}"
 
 

@@ -92,6 +92,7 @@ async def probe(
         canaries = Canaries(secrets=client.secrets)
         context = Context(client, canaries, media, pace, read_only=read_only, destructive=destructive)
         await discover(context, model, contract)
+        context.canaries = replace(canaries, model=context.model)
         context.rig_missing = await _why_no_rig(context)
         if context.rig_missing is None:
             await _find_places(context)

@@ -161,7 +161,7 @@ class Responds:
     def judge(self, answer: Answer, canaries: Canaries, contract: Contract) -> Judgement:
         if answer.status != 200:
             return Expect(frozenset({200}), unserved=frozenset({404, 501, 503})).judge(answer, canaries, contract)
-        seen = events(answer)
+        seen = [event for event in events(answer) if not event.is_done]
         last = seen[-1].data if seen else None
         kind = last.get("type") if isinstance(last, dict) else None
         if kind in ("response.completed", "response.incomplete"):

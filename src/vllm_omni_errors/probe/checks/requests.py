@@ -152,7 +152,7 @@ def any_answer(answer: Answer) -> str | None:
 def lists_models(answer: Answer) -> str | None:
     body = answer.json()
     data = body.get("data") if isinstance(body, dict) else None
-    return None if isinstance(data, list) and data else "a list of models was expected"
+    return None if isinstance(data, list) else "a list of models was expected"
 
 
 def has_choices(answer: Answer) -> str | None:
