@@ -67,6 +67,7 @@ bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
 
 docs: setup  ## The documents that are made from the code
 	@$(BIN)/python -m vllm_omni_errors.explain > docs/errors.md
+	@$(BIN)/python -m vllm_omni_errors.probe.catalogue > docs/checks.md
 
 mutants: setup  ## Mutation run over the record's modules, about 40 minutes; docs/mutation.md explains the survivors
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "mutmut>=3.8,<4"

@@ -7,6 +7,7 @@ import pytest
 
 from vllm_omni_errors import explain
 from vllm_omni_errors.catalogue import CATALOGUE, Row
+from vllm_omni_errors.probe.catalogue import page
 
 CONTRACT = (Path(__file__).parent.parent / "docs" / "contract.md").read_text()
 
@@ -39,3 +40,8 @@ def test_contract_documents_no_row_that_is_not_there() -> None:
 def test_the_reference_of_errors_is_that_of_the_catalogue() -> None:
     """`make docs` writes it."""
     assert (Path(__file__).parent.parent / "docs" / "errors.md").read_text() == explain.markdown()
+
+
+def test_the_list_of_checks_is_that_of_the_probe() -> None:
+    """`make docs` writes it."""
+    assert (Path(__file__).parent.parent / "docs" / "checks.md").read_text() == page()
