@@ -143,7 +143,7 @@ class Fails:
         if not isinstance(first.data, dict) or not isinstance(first.data.get("error"), dict):
             text = f"the error is not nested, so the official client does not raise: {shown(first.data)}"
             findings.append(Finding("terminal", text))
-        findings += broken_inside(answer, first.error, self.error, canaries)
+        findings += broken_inside(answer, first.error, self.error, canaries, first.data)
         if self.done:
             findings += _end(seen, DONE, Contract.VLLM)
         return findings
