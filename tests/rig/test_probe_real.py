@@ -50,7 +50,9 @@ def test_one_stage(migrated_inline: Server) -> None:
 def test_scripted(scripted: Start, kind: str) -> None:
     report = has_nothing_to_find(scripted(kind, "migrated"))
     if kind == "video":
-        assert {"job.failed", "job.rejected", "job.running"} <= {c.id for c in report.checks if c.verdict == "pass"}
+        assert {"job.failed", "job.rejected", "job.running", "rollout.step"} <= {
+            c.id for c in report.checks if c.verdict == "pass"
+        }
 
 
 WRONG_ON_STOCK = {
@@ -71,6 +73,7 @@ WRONG_IN_STOCK_JOBS = {
     "job.failed",
     "job.rejected",
     "job.running",
+    "rollout.step",
     "fault.video-timeout",
     "socket.video-value",
     "socket.robot-value",
