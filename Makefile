@@ -6,6 +6,7 @@ PYTHON ?= python3
 PORT ?= 8000
 VARIANT ?= migrated
 STAGES ?= 2
+WORKERS ?= 2
 STOCK = vllm-omni==0.30.0
 
 BIN = $(abspath $(VENV))/bin
@@ -50,10 +51,10 @@ packages:  ## Programs that some tests need: Debian's chromium and prometheus, i
 	@$(PYTHON) scripts/packages.py
 
 test-unit: setup packages  ## What needs no server: under 3 minutes
-	@$(BIN)/python -m pytest tests --ignore=tests/rig
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests --ignore=tests/rig
 
-test-rig: migrated packages  ## What needs the real server
-	@$(BIN)/python -m pytest tests/rig
+test-rig: migrated packages  ## What needs the real server; WORKERS=2 is how many processes run the tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/rig
 
 lint: setup  ## Style, types, layers, changelog fragments
 	@$(BIN)/ruff check .

@@ -50,7 +50,9 @@ def test_a_finding_is_exit_code_1() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(refusing_url(),), ("ftp://host",), ("http://127.0.0.1:1", "--model", "x")], ids=str
+    "arguments",
+    [(refusing_url(),), ("ftp://host",), ("http://127.0.0.1:1", "--model", "x")],
+    ids=["nobody listens", "no HTTP", "no HTTP server"],
 )
 def test_what_cannot_run_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     result = invoke(*arguments)

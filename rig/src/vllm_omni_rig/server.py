@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -33,6 +34,8 @@ from vllm_omni_rig.scripted import KINDS
 PROGRAM = Path(sysconfig.get_path("scripts"), "vllm-omni")
 MODEL_NAME = "tiny"
 HOST = "127.0.0.1"
+PORTS = range(20_000, 30_000)
+"""Below those that the system gives to clients: the server takes its port only some time after it was found free."""
 READY_DEADLINE_S = 180.0
 PROGRESS_EVERY_S = 5.0
 STOP_DEADLINE_S = 30.0
@@ -283,9 +286,11 @@ def _variables(run: Path, tree: Path | None, kind: str) -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise RigError(f"No port from {PORTS[0]} to {PORTS[-1]} is free.")
 
 
 def _check(stages: int, scripted: str | None, tree: Path | None, port: int) -> None:
