@@ -143,6 +143,12 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    grouped = getattr(session.config.option, "loadgroup", False)
+    if grouped and any("@" not in item.nodeid for item in session.items):
+        pytest.exit("This pytest-xdist does not read the groups of tests: each process would start every server.")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
     """Say with a failed test where the logs of its servers are."""
