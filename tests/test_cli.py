@@ -85,7 +85,7 @@ def test_help_lists_the_commands_without_importing_them(capsys, monkeypatch):
 
 def test_help_of_migrate_names_the_phases(capsys):
     cli.run(["migrate", "--help"])
-    assert "--phase [bridge|requests|stages|transports]" in capsys.readouterr().out
+    assert "--phase [bridge|requests|stages|transports|finalize]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["migrate"], ["migrate", "x"], ["migrate", "x", "--out"]])

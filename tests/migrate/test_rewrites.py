@@ -222,7 +222,7 @@ def test_the_sites_that_are_gone_are_named() -> None:
     gone = a_row(function="other")
     _, (mismatch,) = rewrite_module(source, [decided(a_row(), gone)])
     assert (mismatch.expected, mismatch.found) == (2, 1)
-    assert mismatch.missing == (f"other: raise ValueError {gone.message}",)
+    assert mismatch.missing == (f"other: raise ValueError ({gone.message})",)
 
 
 @pytest.mark.parametrize("decision", DECISIONS)

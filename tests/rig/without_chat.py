@@ -9,12 +9,24 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from vllm_omni.entrypoints.async_omni import AsyncOmni
 from vllm_omni.entrypoints.openai import api_server
 
 from vllm_omni_rig.scripted.__main__ import run
 
 MISSING = ("chat", "chat_batch", "speech", "audio_generate")
+
+
+class Sleepless:
+    """An engine without what vLLM's interface for engines has of sleep."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("sleep", "wake_up"):
+            raise AttributeError(name)
+        return getattr(self._engine, name)
+
 
 if __name__ == "__main__":
     init_app_state = api_server.omni_init_app_state
@@ -26,7 +38,7 @@ if __name__ == "__main__":
             setattr(state, f"openai_serving_{name}", None)
         state.stage_configs = [SimpleNamespace(stage_type="llm")]
         state.sleeping_stages.add(0)
+        state.engine_client = Sleepless(state.engine_client)
 
-    del AsyncOmni.sleep, AsyncOmni.wake_up
     api_server.omni_init_app_state = init_without_chat
     run(sys.argv[1], sys.argv[2:])
