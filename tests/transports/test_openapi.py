@@ -89,6 +89,19 @@ def test_what_an_author_says_about_a_route_stays(app: FastAPI) -> None:
     assert [after[status] for status in ("200", "404", "5XX")] == [before[status] for status in ("200", "404", "5XX")]
 
 
+def test_an_authors_model_that_is_called_like_vllms_stays() -> None:
+    app = FastAPI()
+    own = type("ErrorResponse", (Problem,), {})
+
+    @app.get("/own", responses={404: {"model": own}})
+    async def own_errors() -> str:
+        return ""
+
+    install(app)
+    assert body_schema(app.openapi(), responses(app, "/own")["404"]) == {"$ref": "#/components/schemas/ErrorResponse"}
+    assert app.openapi()["components"]["schemas"]["ErrorResponse"]["properties"].keys() == {"title"}
+
+
 def test_successful_answers_stay_as_they_are(app: FastAPI) -> None:
     before = copy.deepcopy(app.openapi())
     install(app)

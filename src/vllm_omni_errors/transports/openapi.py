@@ -122,8 +122,9 @@ application, has 500 and 400, and what it says itself."""
 _OTHERS = Routes("", ())
 _RESPONSE = "OmniError"
 
-_REPLACED = ("HTTPValidationError", "ValidationError", "ErrorResponse", "ErrorInfo")
-"""Components of FastAPI and vLLM that say what errors would be without `install`."""
+VALIDATION = "HTTPValidationError"
+_REPLACED: Mapping[str, str] = {VALIDATION: "ValidationError", "ErrorResponse": "ErrorInfo"}
+"""Components of FastAPI and vLLM that say what errors would be without `install`, and what is inside of each."""
 
 DESCRIPTIONS: Mapping[str, str] = {
     "message": "What went wrong, for a human. Never empty, and holds nothing of the request's content.",
@@ -142,7 +143,7 @@ _BOUNDS: Mapping[str, Schema] = {
 }
 _HEADERS: Mapping[str, Schema] = {
     envelope.REQUEST_ID_HEADER: {
-        "description": DESCRIPTIONS["request_id"].partition(",")[0] + ".",
+        "description": "Id of the request.",
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": public_text.MAX_REQUEST_ID_CHARACTERS},
     },
@@ -171,20 +172,22 @@ def document(app: FastAPI) -> None:
 
 def with_errors(document: Mapping[str, Any]) -> Schema:
     """A copy of an OpenAPI document whose operations say how they fail."""
+    components = {kind: dict(named) for kind, named in document.get("components", {}).items()}
+    schemas = components.setdefault("schemas", {})
+    replaced = {outer: inner for outer, inner in _REPLACED.items() if {outer, inner} <= schemas.keys()}
     paths = {
-        path: {method: _operation(path, method, said) for method, said in item.items()}
+        path: {method: _operation(path, method, said, replaced) for method, said in item.items()}
         for path, item in document.get("paths", {}).items()
     }
-    components = {kind: dict(named) for kind, named in document.get("components", {}).items()}
-    components.setdefault("schemas", {})[ENVELOPE] = envelope_schema()
+    schemas[ENVELOPE] = envelope_schema()
     components.setdefault("headers", {}).update(_HEADERS)
     used = {int(status) for status in re.findall(rf"responses/{_RESPONSE}(\d+)", str(paths))}
     components.setdefault("responses", {}).update(
         {f"{_RESPONSE}{status}": _response(status) for status in sorted(used)}
     )
-    for name in _REPLACED:
+    for name in (*replaced, *replaced.values()):
         if f"schemas/{name}'" not in str((paths, components)):
-            components["schemas"].pop(name, None)
+            del schemas[name]
     return {**document, "paths": paths, "components": components}
 
 
@@ -200,7 +203,7 @@ def envelope_schema() -> Schema:
     return {"title": ENVELOPE, "type": "object", "properties": {"error": error}, "required": ["error"]}
 
 
-def _operation(path: str, method: str, said: Any) -> Any:
+def _operation(path: str, method: str, said: Any, replaced: Mapping[str, str]) -> Any:
     if not isinstance(said, dict) or "responses" not in said:  # a summary, or parameters that all methods share
         return said
     routes = routes_of(path, method)
@@ -208,9 +211,9 @@ def _operation(path: str, method: str, said: Any) -> Any:
     responses = {}
     for status, response in said["responses"].items():
         named = set(re.findall(r"schemas/(\w+)'", str(response)))
-        if not status.isdecimal() or not named & {*_REPLACED, routes.envelope}:
+        if not status.isdecimal() or not named & {*replaced, routes.envelope}:
             responses[status] = response
-        elif _REPLACED[0] not in named:
+        elif VALIDATION not in named:
             statuses.add(int(status))
     for status in sorted(statuses):
         responses.setdefault(str(status), _answer(routes, status))
