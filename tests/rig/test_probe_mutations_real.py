@@ -192,7 +192,7 @@ def forgets_errors(answer: Answer) -> Answer:
 
 class Lists(On):
     async def answer(self, answer: Answer) -> Answer:
-        return self.change(answer) if (answer.method, answer.path) == ("GET", "/v1/videos/") else answer
+        return self.change(answer) if (answer.method, answer.path) == ("GET", "/v1/videos") else answer
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from vllm_omni_errors.probe.call import Talk
 from vllm_omni_errors.probe.canaries import Canaries
 from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.record import Finding
-from vllm_omni_errors.probe.rules import Expect, Judgement, broken_inside, broken_rules
+from vllm_omni_errors.probe.rules import Expect, Judgement, broken_inside, broken_rules, shown
 
 SILENCE_S = 0.5
 """How long a session must say nothing after the errors that were expected, to count as open."""
@@ -132,6 +132,9 @@ class Told:
             return Judgement((Finding("answered", answer.problem or "no answer"),))
         if answer.status != SWITCHED:
             return Judgement(skip=f"there is no such session here: {answer.status}", unserved=True)
+        codes = {error.get("code") for event in answer.errors if isinstance(error := event.get("error"), dict)}
+        if any(codes & expect.unserved for expect in self.errors):
+            return Judgement(skip=f"not served here: {shown(answer.errors[0])}")
         findings = [*_told(answer, self, canaries), *_ended(answer, self)]
         return Judgement(tuple(findings))
 

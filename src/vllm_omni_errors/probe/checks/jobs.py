@@ -58,7 +58,7 @@ def _fails(context: Context, word: str, expect: Expect) -> Script:
         return
     yield Step(get, Failed(expect, identity, stored))
     if ("GET", make.VIDEOS) in context.routes:
-        yield Step(make.at("GET", make.VIDEOS, ""), Listed(identity, stored))
+        yield Step(Call("GET", make.VIDEOS), Listed(identity, stored))
     content = make.at("GET", make.VIDEO_CONTENT, identity)
     yield Step(content, expect)
     yield Step(make.official(content), Raises(expect, once=True))

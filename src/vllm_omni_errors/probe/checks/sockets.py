@@ -25,8 +25,9 @@ ENDED = "Any other error is one event and then a close with its code; nothing fo
 UNAVAILABLE = refused(503, types=("ServiceUnavailableError",))
 
 BAD = refused(400, types=("BadRequestError",))
-INTERNAL = refused(500, types=("InternalServerError",))
-GUARDRAIL = refused(400, types=("GuardrailViolationError",))
+# A pipeline that makes nothing for such a session says so in it.
+INTERNAL = refused(500, types=("InternalServerError",), unserved=(503,))
+GUARDRAIL = refused(400, types=("GuardrailViolationError",), unserved=(503,))
 POLICY, FAILURE = 1008, 1011
 CLIENTS_ID = "probe-event"
 
