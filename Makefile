@@ -6,6 +6,7 @@ PYTHON ?= python3
 PORT ?= 8000
 VARIANT ?= migrated
 STAGES ?= 2
+MINUTES ?= 20
 FUZZ_S ?= 600
 STOCK = vllm-omni==0.30.0
 
@@ -22,7 +23,7 @@ $(if $(shell printf '%s' "$(PORT)" | grep -Ex '[0-9]{1,5}'),,$(error PORT is a n
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: dist docs example floors fuzz help setup demo serve migrated test test-unit test-rig lint bench mutants packages clean
+.PHONY: dist docs example floors fuzz help setup demo serve migrated test test-unit test-rig soak lint bench mutants packages clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +59,9 @@ test-unit: setup packages  ## What needs no server: under 3 minutes
 
 test-rig: migrated packages  ## What needs the real server
 	@$(BIN)/python -m pytest tests/rig
+
+soak: migrated  ## Mixed faults under load for MINUTES=20: nothing is lost, nothing grows; build/soak.json
+	@$(BIN)/python tests/rig/soak.py --minutes $(MINUTES) --json build/soak.json
 
 lint: setup  ## Style, types, layers, changelog fragments, documents and their links
 	@$(BIN)/ruff check .

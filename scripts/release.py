@@ -30,7 +30,18 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION: str = PROJECT["project"]["version"]
 NAME = f"vllm_omni_errors-{VERSION}"
 
-SOURCE = ("src/", "ledgers/", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore")
+SOURCE = (
+    "src/",
+    "ledgers/",
+    "newsfragments/",
+    "tests/",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "PKG-INFO",
+    ".gitignore",
+)
 """What an sdist may hold."""
 
 BARE = """

@@ -237,6 +237,7 @@ def test_what_does_not_match_is_listed(tree, out, capsys):
     caught = capsys.readouterr()
     row = next(line for line in caught.err.splitlines() if "Greet" in line)
     assert [cell.strip() for cell in row.split("│")] == [
+        "bridge",
         "Greet",
         "vllm_omni/door.py",
         "enter",
@@ -245,8 +246,10 @@ def test_what_does_not_match_is_listed(tree, out, capsys):
         "its place is ambiguous",
     ]
     assert f"omni-errors: {tree}: 1 rewrite does not match a vLLM-Omni of unknown version.\n" in caught.err
-    (unmatched,) = json.loads(caught.out)["error"]["unmatched"]
+    error = json.loads(caught.out)["error"]
+    (unmatched,) = error["unmatched"]
     assert (unmatched["rewrite"], unmatched["expected"], unmatched["found"]) == ("Greet", 1, 2)
+    assert error["phases"] == [{"phase": "bridge", "matched": 0, "unmatched": 1}]
     assert not out.exists()
 
 
@@ -261,7 +264,7 @@ def test_error_names_source_reason_and_next_step(tmp_path, out, capsys):
 
 def test_unknown_phase_names_the_phases(tree, out, capsys):
     assert cli.run(["migrate", str(tree), "--out", str(out), "--phase", "nonsense"]) == 2
-    assert "The phases are bridge, requests, stages, transports." in capsys.readouterr().err
+    assert "The phases are bridge, requests, stages, transports, finalize." in capsys.readouterr().err
 
 
 def test_json_that_cannot_be_written_is_told_before_anything_is_done(tree, out, tmp_path, capsys):

@@ -1,25 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raw exceptions and returned error responses become typed where they are known to be one or the other."""
 
-from collections.abc import Callable
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import jinja2
 import pydantic
 import pytest
+from PIL import Image
 from starlette.datastructures import State
 from vllm import SamplingParams
-from vllm.exceptions import VLLMNotFoundError, VLLMServerError, VLLMValidationError
+from vllm.exceptions import (
+    VLLMNotFoundError,
+    VLLMServerError,
+    VLLMUnprocessableEntityError,
+    VLLMValidationError,
+)
+from vllm.multimodal.media import MediaConnector
 
 from vllm_omni_errors import OmniErrorDetails, OmniServiceUnavailableError, exceptions, seams, to_details, upstream
 from vllm_omni_errors.seams import (
     check_stage_parameters,
+    decodes_media,
+    fetches_media,
     fill_missing_handlers,
     media_error,
+    reads_messages,
     reads_request,
     reads_stage_parameters,
+    reads_stream,
     request_error,
     response_error,
 )
@@ -338,3 +352,146 @@ def test_a_list_of_parameters_is_one_and_has_no_more_entries_than_stages(given: 
 @pytest.mark.parametrize(("given", "stages"), [([], 2), ([{}, {}], 2), ([{}, {}, {}], 0)])
 def test_a_list_of_parameters_may_be_shorter(given: object, stages: int) -> None:
     check_stage_parameters(given, stages=stages)
+
+
+# ---- media, messages and streams that vLLM's code reads --------------------------------------------------------------
+
+NOT_BASE64 = "data:image/png,xx"
+LOCAL = "file:///etc/passwd"
+CONNECTOR = MediaConnector()
+"""vLLM's own, which may not read local files."""
+
+
+def error_of(awaitable: Awaitable[object]) -> BaseException:
+    async def caught() -> object:
+        try:
+            return await awaitable
+        except Exception as exc:
+            return exc
+
+    found = asyncio.run(caught())
+    assert isinstance(found, BaseException), found
+    return found
+
+
+@pytest.mark.parametrize(
+    "url", [NOT_BASE64, LOCAL, "data:image/png;base64,AAAA", "data:", "nothing", "", 5, None, ["x"]]
+)
+def test_a_url_that_vllm_does_not_read_is_422(url: Any) -> None:
+    """M15: whatever type vLLM's connector raises for it."""
+    details = to_details(error_of(fetches_media(CONNECTOR.fetch_image_async, parameter="image_url")(url)))
+    assert (details.status_code, details.parameter) == (422, "image_url")
+    assert "passwd" not in details.message
+
+
+def test_media_that_cannot_be_fetched_now_is_a_server_error() -> None:
+    async def fetch(url: str) -> object:
+        raise TimeoutError
+
+    details = to_details(error_of(fetches_media(fetch, parameter="image_url")("http://x/")))
+    assert (details.status_code, details.message) == (500, seams.TRANSIENT_MEDIA)
+
+
+def messages_with(url: str) -> list[list[dict[str, Any]]]:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return [[{"role": "system", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "x"}, part]}]]
+
+
+async def render_media(conversations: Any) -> object:
+    """As vLLM's renderer does: every part through the connector."""
+    return await CONNECTOR.fetch_image_async(conversations[0][1]["content"][1]["image_url"]["url"])
+
+
+@pytest.mark.parametrize("url", [NOT_BASE64, LOCAL])
+def test_a_message_whose_url_vllm_does_not_read_is_422(url: str) -> None:
+    details = to_details(error_of(reads_messages(render_media)(messages_with(url))))
+    assert (details.status_code, details.parameter) == (422, "image_url")
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "parameter"),
+    [
+        (ValueError("x"), 400, None),
+        (jinja2.TemplateError("x"), 400, None),
+        (RecursionError(), 400, "chat_template"),
+        (VLLMNotFoundError("x"), 404, None),
+        (RuntimeError("x"), 500, None),
+        (NotImplementedError("x"), 500, None),
+    ],
+)
+def test_what_rendering_raises_is_the_clients_if_it_is_about_the_request(
+    raised: Exception, status: int, parameter: str | None
+) -> None:
+    async def render(conversations: Any) -> object:
+        raise raised
+
+    details = to_details(error_of(reads_messages(render)(messages_with("https://host/x.png"))))
+    assert (details.status_code, details.parameter) == (status, parameter)
+
+
+def test_what_wrapped_functions_return_is_returned() -> None:
+    async def give(argument: Any) -> object:
+        return argument
+
+    assert asyncio.run(fetches_media(give, parameter="x")("url")) == "url"
+    assert asyncio.run(reads_messages(give)([[{"content": "hi"}]])) == [[{"content": "hi"}]]
+    assert decodes_media(sorted)([2, 1]) == [1, 2]
+
+
+def test_a_picture_that_breaks_while_it_is_read_is_422() -> None:
+    """M15: PIL opens a truncated file, and reads its pixels later."""
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 9).save(file, "PNG")
+    picture = Image.open(io.BytesIO(file.getvalue()[:200]))
+    with pytest.raises(VLLMUnprocessableEntityError):
+        decodes_media(picture.load)()
+
+
+def test_a_failure_that_says_nothing_of_the_media_passes() -> None:
+    def fail() -> None:
+        raise RuntimeError("x")
+
+    with pytest.raises(RuntimeError):
+        decodes_media(fail)()
+
+
+@pytest.mark.parametrize(("raised", "status"), [(ValueError("x"), 400), (RuntimeError("x"), 500)])
+def test_a_stream_that_reads_what_the_client_sends(raised: Exception, status: int) -> None:
+    closed = []
+
+    async def stream() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            raise raised
+        finally:
+            closed.append(True)
+
+    async def drawn() -> list[object]:
+        items: list[object] = []
+        try:
+            async for item in reads_stream(stream(), parameter="audio"):
+                items.append(item)
+        except Exception as exc:
+            items.append(to_details(exc).status_code)
+        return items
+
+    assert asyncio.run(drawn()) == [1, status]
+    assert closed
+
+
+def test_a_stream_that_is_left_is_closed_at_once() -> None:
+    closed = []
+
+    async def stream() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    async def leave() -> None:
+        reading = reads_stream(stream(), parameter="audio")
+        await anext(reading)
+        await reading.aclose()
+        assert closed
+
+    asyncio.run(leave())

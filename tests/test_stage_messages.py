@@ -4,6 +4,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from vllm_omni_errors import (
@@ -13,7 +14,7 @@ from vllm_omni_errors import (
     stage_messages,
     wire,
 )
-from vllm_omni_errors.stage_messages import call_error, message_fields, output_fields, received, rpc_error
+from vllm_omni_errors.stage_messages import call_error, message_fields, output_fields, readable, received, rpc_error
 
 REFUSED = OmniErrorDetails("No.", "client", 400, "GuardrailViolationError", request_id="inner", stage_id=1)
 GONE = OmniErrorDetails("Gone.", "server", 500, "InternalServerError", stage_id=0, fatal=True)
@@ -112,3 +113,34 @@ def test_the_exception_of_a_record_can_be_relayed_without_loss() -> None:
     exc = rpc_error({"error_details": details})
     assert isinstance(exc, OmniServiceUnavailableError)
     assert exc.details == details
+
+
+def broken(message: dict[str, Any]) -> bytes:
+    """The message as msgpack, with one byte that msgpack does not have."""
+    return msgspec.msgpack.encode({**message, "broken": msgspec.Raw(b"\xc1")})
+
+
+@pytest.mark.parametrize("request_id", ["a", "x" * 31, "x" * 32, "x" * 300, "é x"])
+def test_a_message_that_cannot_be_decoded_is_the_failure_of_its_request(request_id: str) -> None:
+    """I02: the reader goes on, and the request is answered."""
+    message = {"type": "result", "output": {"images": [], "request_id": request_id}}
+    told = readable(msgspec.msgpack.decode)(broken(message))
+    assert (told["type"], told["request_id"], told["rpc_id"]) == ("error", request_id, None)
+    details = received(told, request_id=request_id, stage_id=1)
+    assert (details.status_code, details.message, details.stage_id) == (500, "Internal server error", 1)
+
+
+def test_a_result_that_cannot_be_decoded_is_the_failure_of_its_call() -> None:
+    told = readable(msgspec.msgpack.decode)(broken({"type": "rpc_result", "rpc_id": "call", "request_id": None}))
+    assert (told["type"], told["request_id"], told["rpc_id"]) == ("error", None, "call")
+
+
+def test_a_message_that_can_be_decoded_is_as_it_was() -> None:
+    message = {"type": "result", "output": {"request_id": "a"}}
+    assert readable(msgspec.msgpack.decode)(msgspec.msgpack.encode(message)) == message
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xc1", broken({"output": 5}), b"\xaarequest_id\xda"])
+def test_a_message_of_nobody_raises_as_before(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        readable(msgspec.msgpack.decode)(raw)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 NEEDS_TOOLS = "this needs the tools extra: pip install 'vllm-omni-errors[tools]'"
-TOOLS = frozenset({"click", "httpx", "jinja2", "libcst", "packaging", "PIL", "prometheus_client", "rich", "ruff"})
+TOOLS = frozenset(
+    {"aiolimiter", "click", "httpx", "httpx_sse", "jinja2", "junitparser", "libcst", "openai", "packaging", "PIL"}
+    | {"prometheus_client", "rich", "ruff", "websockets"}
+)
 PIPED_WIDTH_COLUMNS = 400
 
 
@@ -136,6 +139,7 @@ def group() -> None:
       omni-errors audit ~/src/vllm-omni --html build/audit.html
       omni-errors migrate vllm-omni==0.30.0 --out build/migrated --diff build/migrated.diff
       omni-errors migrate vllm-omni==0.30.0 --out dist --wheel
+      omni-errors migrate vllm-omni==0.30.0 --series build/series
       omni-errors probe http://127.0.0.1:8000 --html build/report.html
     """
 
@@ -161,9 +165,14 @@ class PhaseName(click.ParamType):  # type: ignore[type-arg]  # older releases of
 @click.argument("source")
 @click.option(
     "--out",
-    required=True,
     type=click.Path(path_type=Path),
     help="Directory to write to, made whole or not at all. One that an earlier run wrote is replaced.",
+)
+@click.option(
+    "--series",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead of --out: write patches for `git am`, one for each phase and area; the first brings the library.",
 )
 @click.option("--phase", type=PhaseName(), help="Last phase to apply (default: all of them).")
 @click.option(
@@ -180,7 +189,15 @@ class PhaseName(click.ParamType):  # type: ignore[type-arg]  # older releases of
     metavar="FILE",
     help="Write what was done, or what did not match, as JSON; - is standard output.",
 )
-def migrate(source: str, out: Path, phase: str | None, diff: Path | None, wheel: bool, json_file: Path | None) -> None:
+def migrate(
+    source: str,
+    out: Path | None,
+    series: Path | None,
+    phase: str | None,
+    diff: Path | None,
+    wheel: bool,
+    json_file: Path | None,
+) -> None:
     """Write a migrated copy of a vLLM-Omni; the source is never changed.
 
     SOURCE is a checkout, a wheel file, or a requirement that pip downloads. If any rewrite does not find its place,
@@ -191,23 +208,33 @@ def migrate(source: str, out: Path, phase: str | None, diff: Path | None, wheel:
       omni-errors migrate vllm-omni==0.30.0 --out build/migrated
       omni-errors migrate ~/src/vllm-omni --out build/migrated --phase bridge --diff bridge.diff
       omni-errors migrate vllm_omni-0.30.0-py3-none-any.whl --out dist --wheel
+      omni-errors migrate vllm-omni==0.30.0 --series build/series && git am build/series/*.patch
     """
-    _prepare_json(json_file, out)
+    target, option = (out, "--out") if series is None else (series, "--series")
+    if target is None or (series is not None and (out is not None or diff is not None or wheel)):
+        raise click.UsageError("Give --out, with --diff and --wheel if you like, or --series alone.")
+    _prepare_json(json_file, target, option)
     with needing_tools():
         from vllm_omni_errors.migrate import migrate as run
         from vllm_omni_errors.migrate import summary
+        from vllm_omni_errors.migrate.series import write_series
         from vllm_omni_errors.migrate.source import MigrationError
 
         errors = _console(stderr=True)
         try:
             with _progress(errors) as progress:
-                result = run(source, out, phase=phase, diff=diff, wheel=wheel, progress=progress)
+                result: Any = (
+                    run(source, target, phase=phase, diff=diff, wheel=wheel, progress=progress)
+                    if series is None
+                    else write_series(source, series, phase=phase, progress=progress)
+                )
         except MigrationError as error:
             _write_json(json_file, summary.error_json(error))
             summary.show_unmatched(errors, error)
             raise CouldNotRun(f"{error.subject}: {error.reason}.\n{error.next_step}") from None
         to_stdout = json_file is not None and str(json_file) == "-"
-        summary.show_result(errors if to_stdout else _console(), result)
+        show = summary.show_result if series is None else summary.show_series
+        show(errors if to_stdout else _console(), result)
     _write_json(json_file, result.to_json())
 
 
@@ -228,7 +255,13 @@ def _console(*, stderr: bool = False) -> "Console":
 def _progress(console: "Console") -> Iterator[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    words = {"read": "Reading the source", "rewrite": "Rewriting", "write": "Writing", "wheel": "Building the wheel"}
+    words = {
+        "patch": "Making patches",
+        "read": "Reading the source",
+        "rewrite": "Rewriting",
+        "wheel": "Building the wheel",
+        "write": "Writing",
+    }
     text = TextColumn("{task.description:<20}")
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -242,12 +275,12 @@ def _progress(console: "Console") -> Iterator[Any]:
         yield progress
 
 
-def _prepare_json(path: Path | None, out: Path) -> None:
+def _prepare_json(path: Path | None, out: Path, option: str) -> None:
     if path is None or str(path) == "-":
         return
     if path.resolve().is_relative_to(out.resolve()):
         raise CouldNotRun(
-            f"{path}: --json lies inside of --out, which is replaced as a whole.\nChoose a file beside it."
+            f"{path}: --json lies inside of {option}, which is replaced as a whole.\nChoose a file beside it."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,9 +26,9 @@ OTHER = "other"
 CANCELLED = "cancelled"
 _TYPES = {row.error_type for row in catalogue.CATALOGUE} | {status.phrase for status in HTTPStatus}
 
-Transport = Literal["http", "sse", "raw", "websocket", "job", "offline"]
-"""An HTTP answer; an event of a stream; a stream of raw bytes that was broken off; a socket; a job that failed in the
-background; an exception raised in the caller's own process."""
+Transport = Literal["http", "item", "sse", "raw", "websocket", "job", "offline"]
+"""An HTTP answer; an item of a batch that has others; an event of a stream; a stream of raw bytes that was broken off;
+a socket; a job that failed in the background; an exception raised in the caller's own process."""
 
 Where = Literal["exception", "encode", "decode", "legacy"]
 """An exception whose class and status contradict each other; a record that does not fit on the wire; bytes or a map

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
 
+import contextlib
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -17,12 +18,16 @@ __all__ = [
     "check_codec_options",
     "check_integer",
     "check_stage_parameters",
+    "decodes_media",
+    "fetches_media",
     "fill_missing_handlers",
     "invalid_fields",
     "media_error",
     "payload_error",
+    "reads_messages",
     "reads_request",
     "reads_stage_parameters",
+    "reads_stream",
     "request_error",
     "response_error",
     "with_codec_options_of",
@@ -126,7 +131,7 @@ def _permanent_reason(exc: Exception) -> str | None:
         permanent = 300 <= status < 500 and status not in _TRANSIENT_STATUSES
         return f"The media cannot be fetched: its server answers {status}." if permanent else None
     if names & _INVALID_URLS or _has_no_such_port(exc) or isinstance(exc, NotImplementedError):  # data URL, not base64
-        return "The media's URL is not valid."
+        return INVALID_URL
     if package in _NETWORK_PACKAGES or isinstance(exc, ConnectionError | TimeoutError):
         return None
     if isinstance(exc, _LOCAL_FILE_ERRORS):
@@ -154,6 +159,93 @@ def _has_no_such_port(exc: Exception) -> bool:
 
 def _is_plain_os_error(exc: Exception) -> bool:
     return isinstance(exc, OSError) and exc.errno is None  # PIL's truncated and unidentified images
+
+
+INVALID_URL = "The media's URL is not valid."
+NO_LOCAL_FILES = "This server does not read local files."
+
+
+def fetches_media(function: Callable[[str], Awaitable[_T]], *, parameter: str) -> Callable[[str], Awaitable[_T]]:
+    """A method of vLLM's media connector: what it raises about the URL that the client gave is `media_error`'s."""
+
+    async def fetching(url: str) -> _T:
+        if not isinstance(url, str):
+            raise upstream.VLLMUnprocessableEntityError(INVALID_URL, parameter=parameter)
+        try:
+            return await function(url)
+        except Exception as exc:
+            error = _not_read(exc, url, parameter) or media_error(exc, parameter=parameter)
+            if error is exc:
+                raise
+            raise error from exc
+
+    return fetching
+
+
+def _not_read(exc: Exception, url: str, parameter: str) -> Exception | None:
+    """What vLLM refuses with a type that says something else: a local file where none is allowed, and data that is not
+    base64 (``multimodal/media/connector.py:340`` and ``:328``)."""
+    scheme = url[:5].lower()
+    if type(exc) is RuntimeError and scheme == "file:":
+        return upstream.VLLMUnprocessableEntityError(NO_LOCAL_FILES, parameter=parameter)
+    if type(exc) is NotImplementedError and scheme == "data:":
+        return upstream.VLLMUnprocessableEntityError(INVALID_URL, parameter=parameter)
+    return None
+
+
+def decodes_media(function: Callable[_P, _T], *, parameter: str | None = None) -> Callable[_P, _T]:
+    """A function that reads the media of a request, which may only now turn out to be broken: that is 422."""
+
+    @functools.wraps(function)
+    def decoding(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as exc:
+            reason = _permanent_reason(exc)
+            if reason is None:
+                raise
+            raise upstream.VLLMUnprocessableEntityError(reason, parameter=parameter) from exc
+
+    return decoding
+
+
+NESTED_TEMPLATE = "The chat template is nested too deeply."
+_URL_PARTS = ("image_url", "audio_url", "video_url")
+
+
+def reads_messages(render: Callable[..., Awaitable[_T]]) -> Callable[..., Awaitable[_T]]:
+    """A method that renders conversations: a raw exception of it is the client's mistake.
+
+    A part whose URL vLLM does not read is 422; what `request_error` does not know, and typed exceptions, pass.
+    """
+
+    @functools.wraps(render)
+    async def rendering(conversations: Any, *args: Any, **kwargs: Any) -> _T:
+        try:
+            return await render(conversations, *args, **kwargs)
+        except RecursionError as exc:
+            raise upstream.VLLMValidationError(NESTED_TEMPLATE, parameter="chat_template") from exc
+        except Exception as exc:
+            refused = (_not_read(exc, url, name) for name, url in _urls_in(conversations))
+            error = next(filter(None, refused), None) or request_error(exc)
+            if error is exc:
+                raise
+            raise error from exc
+
+    return rendering
+
+
+def _urls_in(conversations: Any) -> Iterator[tuple[str, str]]:
+    """Name and URL of every part of the messages that has one."""
+    for messages in conversations:
+        for message in messages:
+            content = message.get("content")
+            for part in content if isinstance(content, list) else ():
+                for name in _URL_PARTS if isinstance(part, dict) else ():
+                    given = part.get(name)
+                    url = given.get("url") if isinstance(given, dict) else given
+                    if isinstance(url, str):
+                        yield name, url
 
 
 class _ErrorInfo(Protocol):
@@ -201,6 +293,19 @@ def reads_request(
             raise error from exc
 
     return reading
+
+
+async def reads_stream(stream: AsyncGenerator[_T, None], *, parameter: str) -> AsyncGenerator[_T, None]:
+    """The items of a stream that reads what the client sends meanwhile; its errors are `request_error`'s."""
+    async with contextlib.aclosing(stream):
+        try:
+            async for item in stream:
+                yield item
+        except Exception as exc:
+            error = request_error(exc, parameter=parameter)
+            if error is exc:
+                raise
+            raise error from exc
 
 
 STAGE_PARAMETERS = "sampling_params_list"

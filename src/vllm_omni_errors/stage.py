@@ -15,7 +15,7 @@ from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from . import convert, upstream, wire
+from . import convert, tracing, upstream, wire
 from .details import OmniErrorDetails
 from .exceptions import OmniStageTimeoutError
 
@@ -40,6 +40,7 @@ def normalize(exc: BaseException, *, request_id: str | None = None, stage_id: in
 
     """
     details = convert.to_details(exc, request_id=request_id, stage_id=stage_id)
+    tracing.mark_span(details)
     if convert.attribute(exc, "details", OmniErrorDetails) is None:
         about = (details.request_id, details.stage_id, type(exc).__name__)
         if details.category == "client":
@@ -174,7 +175,7 @@ class deadline:  # noqa: N801
     def check(self) -> None:
         """Raise OmniStageTimeoutError if the time is over."""
         if self.remaining() == 0:
-            raise self._error()
+            raise self.error()
 
     def __enter__(self) -> Self:
         self.remaining()
@@ -182,7 +183,7 @@ class deadline:  # noqa: N801
 
     def __exit__(self, kind: _Kind, exc: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(exc, TimeoutError) and self.remaining() == 0:
-            raise self._error() from exc
+            raise self.error() from exc
 
     async def __aenter__(self) -> Self:
         self._timeout = await asyncio.timeout(self.remaining()).__aenter__()
@@ -192,9 +193,10 @@ class deadline:  # noqa: N801
         try:
             await self._timeout.__aexit__(kind, exc, traceback)
         except TimeoutError:  # its own; one that the block raised it leaves to us
-            raise self._error() from exc
+            raise self.error() from exc
 
-    def _error(self) -> OmniStageTimeoutError:
+    def error(self) -> OmniStageTimeoutError:
+        """What is raised when the time is over."""
         who = "The stage" if self._stage_id is None else f"Stage {self._stage_id}"
         return OmniStageTimeoutError(f"{who} did not finish within {self._seconds:g} s.", stage_id=self._stage_id)
 

@@ -6,14 +6,16 @@ goes over a socket is encoded there (:func:`wire.to_fields`).
 """
 
 import logging
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import convert, stage, wire
+from . import convert, metrics, stage, wire
 from .details import OmniErrorDetails
 from .exceptions import OmniServerError
 
-__all__ = ["call_error", "message_fields", "output_fields", "received", "rpc_error"]
+__all__ = ["call_error", "message_fields", "output_fields", "readable", "received", "rpc_error"]
 
 logger = logging.getLogger("vllm_omni_errors")
 
@@ -83,6 +85,38 @@ def call_error(method: str, answer: object) -> Exception:
         return convert.to_exception(received(answer))
     logger.error("%s failed: %s", method, answer)
     return OmniServerError(f"The call {method} failed in a stage.")
+
+
+def readable(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A decoder of the messages between a stage and its client: one that cannot be decoded is the failure of the
+    request, or of the call, whose id can be found in its bytes (contract, section 8).
+
+    What comes instead is the stage's own message about a failure. Without an id the decoder's exception passes: nobody
+    knows whom to answer.
+    """
+
+    def decoding(raw: bytes) -> Any:
+        try:
+            return decode(raw)
+        except Exception as exc:
+            ids = {name: _named(raw, name) for name in ("request_id", "rpc_id")}
+            if not any(ids.values()):
+                raise
+            metrics.count_broken_record("decode")
+            details = stage.normalize(exc, request_id=ids["request_id"])
+            return {"type": "error", **wire.to_fields(details), **ids}
+
+    return decoding
+
+
+def _named(raw: bytes, key: str) -> str | None:
+    """The first text that stands after a key in msgpack; the key is short."""
+    name = re.escape(bytes([0xA0 | len(key)]) + key.encode())
+    found = re.search(name + rb"(?:\xd9(.)|\xda(..)|([\xa0-\xbf]))", raw, re.DOTALL)
+    if found is None:
+        return None
+    length = found[3][0] & 0x1F if found[3] else int.from_bytes(found[1] or found[2])
+    return raw[found.end() : found.end() + length].decode(errors="replace")
 
 
 def _field(carrier: object, name: str) -> object:

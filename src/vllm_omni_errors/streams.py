@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
-from . import convert, metrics, upstream
+from . import convert, metrics, tracing, upstream
 from .details import OmniErrorDetails
 from .exceptions import OmniServerError
 from .transports import sse
@@ -108,6 +108,7 @@ async def _checked(stream: AsyncGenerator[str, None]) -> AsyncGenerator[str, Non
                 raise convert.to_exception(details)
             if details is not None:
                 metrics.count_error(details, "sse")
+                tracing.mark_span(details)
             yield event
             begun = True
     finally:

@@ -101,6 +101,17 @@ def is_upstream_module(name: str | None) -> bool:
     return name is not None and name.partition(".")[0] == "vllm"
 
 
+def require_version(reviewed: str) -> None:
+    """Raise InstallError unless vLLM is of that version; a part as ``+cpu`` does not matter."""
+    installed = str(getattr(importlib.import_module("vllm"), "__version__", "of unknown version"))
+    if installed.partition("+")[0] != reviewed:
+        raise InstallError(
+            f"This vLLM-Omni was migrated for vLLM {reviewed}, and vLLM is {installed}: what its code raises for a "
+            f"client's mistake was reviewed for that version only. Install vLLM {reviewed}, or migrate with "
+            "--phase transports."
+        )
+
+
 def terminate_if_errored(*, server: object, engine: object) -> None:
     """Upstream's: ask the server to exit if the engine is dead, unless ``VLLM_KEEP_ALIVE_ON_ENGINE_DEATH`` is set."""
     _import_function("terminate_if_errored", _LAUNCHERS)(server=server, engine=engine)

@@ -79,7 +79,10 @@ def test_phase_takes_the_phases_up_to_it(make_tree):
 
 
 def test_unknown_phase_is_refused_with_the_names(make_tree):
-    assert refused(make_tree(), phase="nonsense").next_step == "The phases are bridge, requests, stages, transports."
+    assert (
+        refused(make_tree(), phase="nonsense").next_step
+        == "The phases are bridge, requests, stages, transports, finalize."
+    )
 
 
 def test_everything_that_does_not_match_is_listed(make_tree):
@@ -106,6 +109,26 @@ def test_everything_that_does_not_match_is_listed(make_tree):
     )
     assert error.reason == "4 rewrites do not match a vLLM-Omni of unknown version"
     assert "written for vLLM-Omni 0.30.0" in error.next_step
+
+
+def test_what_matched_is_listed_beside_it_and_the_last_phase_that_is_safe(make_tree):
+    class TooMany(Look):
+        hits = 1
+
+    error = refused(make_tree(), rewrites=(Enter, Leave, TooMany))
+    assert [(m.rewrite, m.phase, m.path, m.function, m.places) for m in error.matched] == [
+        ("Enter", "bridge", "vllm_omni/door.py", "enter", 1),
+        ("Leave", "requests", "vllm_omni/door.py", "leave", 1),
+    ]
+    assert error.next_step.endswith(" All of --phase bridge matches here.")
+    assert planned(make_tree(), phase="bridge", rewrites=(Enter, Leave, TooMany)).new_phases == ("bridge",)
+
+
+def test_no_phase_is_safe_if_the_first_does_not_match(make_tree):
+    class Gone(Enter):
+        function = "nowhere"
+
+    assert "--phase" not in refused(make_tree(), rewrites=(Gone, Leave)).next_step
 
 
 def test_too_few_places_are_told_from_none(make_tree):

@@ -2,6 +2,7 @@
 """Every rewrite does what its example says, and says where, when and why."""
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from vllm_omni_errors.audit.ledger import Row
 from vllm_omni_errors.audit.messages import hash_of
 from vllm_omni_errors.audit.vocabulary import DECISIONS as VOCABULARY
-from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module, shape_hash, tidy
+from vllm_omni_errors.migrate.rewrite import PHASES, Mismatch, Rewrite, rewrite_module, shape_hash, tidy
 from vllm_omni_errors.migrate.rewrites import ALL
 from vllm_omni_errors.migrate.rewrites.decided import DECISIONS, DecidedSites, applies, decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
@@ -87,16 +88,28 @@ def on_its_example(rewrite: type[Rewrite]) -> type[Rewrite]:
     return type(rewrite.__name__, (rewrite,), changed)
 
 
+@pytest.fixture(scope="module")
+def tidied() -> Mapping[str, str]:
+    """Every text that the examples begin with or become, laid out."""
+    texts = {example(rewrite.before) for rewrite in ALL} | {become(rewrite)[0] for rewrite in ALL}
+    ordered = sorted(texts)
+    return dict(zip(ordered, tidy(ordered), strict=True))
+
+
+def become(rewrite: type[Rewrite]) -> tuple[str, list[Mismatch]]:
+    return rewrite_module(example(rewrite.before), [on_its_example(rewrite)])
+
+
 @every_rewrite
-def test_example_becomes_what_it_says(rewrite: type[Rewrite]) -> None:
-    changed, mismatches = rewrite_module(example(rewrite.before), [on_its_example(rewrite)])
+def test_example_becomes_what_it_says(rewrite: type[Rewrite], tidied: Mapping[str, str]) -> None:
+    changed, mismatches = become(rewrite)
     assert mismatches == []
-    assert changed == example(rewrite.after)
+    assert tidied[changed] == example(rewrite.after)
 
 
 @every_rewrite
-def test_examples_are_in_the_style_of_the_upstream_project(rewrite: type[Rewrite]) -> None:
-    assert tidy(example(rewrite.before)) == example(rewrite.before)
+def test_examples_are_in_the_style_of_the_upstream_project(rewrite: type[Rewrite], tidied: Mapping[str, str]) -> None:
+    assert tidied[example(rewrite.before)] == example(rewrite.before)
 
 
 @every_rewrite
@@ -154,6 +167,19 @@ def test_a_decision_whose_site_is_gone_or_says_something_else_does_not_match() -
     )
     _, mismatches = rewrite_module(other, [decided(a_row())])
     assert [(mismatch.expected, mismatch.found) for mismatch in mismatches] == [(1, 0)]
+
+
+def test_the_sites_that_are_gone_are_named() -> None:
+    source = example(
+        """
+        def check(size):
+            raise ValueError(f"bad size {size}")
+        """
+    )
+    gone = a_row(function="other")
+    _, (mismatch,) = rewrite_module(source, [decided(a_row(), gone)])
+    assert (mismatch.expected, mismatch.found) == (2, 1)
+    assert mismatch.missing == (f"other: raise ValueError {gone.message}",)
 
 
 @pytest.mark.parametrize("decision", DECISIONS)

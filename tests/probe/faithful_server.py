@@ -26,7 +26,10 @@ from starlette.types import Receive, Scope, Send
 from vllm_omni_errors.probe import Pace
 
 # Long enough for a busy machine: only a server that hangs on purpose makes a test wait for them.
-QUICK = Pace(deadline_s=4.0, generation_s=4.0, ready_s=4.0, recovery_s=4.0, recovery_pause_s=0.05, attempts=2)
+QUICK = Pace(
+    deadline_s=4.0, generation_s=4.0, ready_s=4.0, recovery_s=4.0, recovery_pause_s=0.05, attempts=2,
+    requests_per_second=1_000.0,
+)  # fmt: skip
 
 MODEL = "tiny"
 MAXIMUM_TOKENS = 256
@@ -93,7 +96,7 @@ class Faithful:
         return {"error": error}
 
     def headers(self, problem: Problem, request_id: str) -> dict[str, str]:
-        headers = {"x-request-id": request_id}
+        headers = {"x-request-id": request_id} | ({"x-should-retry": "false"} if problem.status == 501 else {})
         return headers | ({"Allow": problem.allow} if problem.allow else {})
 
     def counted(self, path: str, status: int) -> str | None:
@@ -118,6 +121,8 @@ class Faithful:
     # The rest.
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
@@ -147,11 +152,20 @@ class Faithful:
                 raise Problem(405, "Method Not Allowed", "Method Not Allowed", allow=ROUTES[path])
             if path == "/metrics":
                 return PlainTextResponse(self.exposition())
-            return JSONResponse(await self.answer(scope, path, body), headers={"x-request-id": request_id})
+            answer = await self.answer(scope, path, body)
+            if b'"stream": true' in body or b'name="stream"' in body:
+                return self.stream(path, answer)
+            return JSONResponse(answer, headers={"x-request-id": request_id})
         except Problem as problem:
             content = self.error(problem, path, request_id, body)
             headers = self.headers(problem, request_id)
             return JSONResponse(content, self.status(problem, path), headers=headers)
+
+    def stream(self, path: str, answer: Any) -> Response:
+        events = [answer] if path != "/v1/responses" else [{"type": "response.completed", "response": answer}]
+        data = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+        end = "" if path == "/v1/responses" else "data: [DONE]\n\n"
+        return Response(data + end, media_type="text/event-stream")
 
     def exposition(self) -> str:
         lines = ["# HELP http_requests_total Total.", "# TYPE http_requests_total counter"]
@@ -194,6 +208,7 @@ class Faithful:
             case "/v1/chat/completions":
                 return self.chat(body)
             case "/v1/completions":
+                self.check_temperature(body)
                 return {"choices": [{"text": "x", "finish_reason": "length"}]}
             case "/v1/responses":
                 if not isinstance(body.get("input"), str):
@@ -209,8 +224,7 @@ class Faithful:
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
             raise Problem(400, "Bad Request", "messages is not valid", "messages")
-        if body.get("temperature", 0) < 0:
-            raise invalid("temperature must not be negative", "temperature")
+        self.check_temperature(body)
         if not isinstance(body.get("modalities", []), list):
             raise invalid("modalities must be a list", "modalities")
         if "response_format" in body:
@@ -218,7 +232,16 @@ class Faithful:
         if any(token >= INT64 for token in body.get("stop_token_ids", [])):
             raise invalid("stop_token_ids is out of range", "stop_token_ids")
         self.check_length(messages[0]["content"])
+        self.check_word(messages[0]["content"])
         return {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}
+
+    def check_temperature(self, body: dict[str, Any]) -> None:
+        if body.get("temperature", 0) < 0:
+            raise invalid("temperature must not be negative", "temperature")
+
+    def check_word(self, prompt: str) -> None:
+        if prompt.split()[-1].startswith("FAULT:"):
+            self.fault(prompt.split()[-1])
 
     def check_length(self, prompt: str) -> None:
         if self.maximum_tokens and len(prompt.split()) > self.maximum_tokens:
@@ -245,6 +268,7 @@ class Faithful:
             raise Problem(404, "NotFoundError", "The model does not exist.")
         if int(str(form.get("seed", "0"))) >= INT64:
             raise invalid("seed is out of range", "seed")
+        self.check_word(str(form.get("prompt", "x")))
         url = form.get("url")
         if url is not None:
             await self.fetch(str(url))

@@ -45,7 +45,7 @@ def test_a_finding_is_exit_code_1() -> None:
     with serving(AllowLost()) as url:
         result = invoke(url)
     assert result.exit_code == 1
-    assert "✗   wrong method" in result.stdout
+    assert "✗  wrong method" in result.stdout
     assert "header Allow is None" in result.stdout
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_omni_errors.probe import CHECKS, Report
+from vllm_omni_errors.probe.answer import Answer
 from vllm_omni_errors.probe.call import Call
-from vllm_omni_errors.probe.client import Answer
 from vllm_omni_errors.probe.counters import Counters, Outcome, Series, parse
 
 Probe = Callable[..., Report]

@@ -354,7 +354,7 @@ MUTATIONS = [
     (LeakedTraceback, "chat.temperature", "leak"),
     (LeakedAddress, "chat.temperature", "leak"),
     (LeakedRepr, "chat.temperature", "leak"),
-    (LeakedValue, "chat.temperature", "leak"),
+    (LeakedValue, "chat.temperature", "echo"),
     (TooLong, "chat.temperature", "bounded"),
     (EchoesInput, "chat.wrong-items", "bounded"),
     (ErrorAsSuccess, "fault.stage-value", "error as success"),
@@ -374,14 +374,24 @@ MUTATIONS = [
 
 
 def test_every_rule_has_a_server_that_breaks_it() -> None:
-    assert {rule for _, _, rule in MUTATIONS} == set(ORDER)
+    """Those of other transports than HTTP are broken on the real server, in tests/rig."""
+    others = {"before the stream", "terminal", "done", "session", "close", "official client", "job", "secret", "retry"}
+    assert {rule for _, _, rule in MUTATIONS} == set(ORDER) - others
 
 
 def test_a_server_that_keeps_the_contract_has_no_finding(probe: Probe) -> None:
     with serving(Faithful()) as url:
         report = probe(url)
     assert broken(report) == {}
-    assert report.skipped == 0
+    skipped = {check.why for check in report.checks if check.verdict == "skip"}
+    assert {why.partition(" /v1/")[0] for why in skipped} == {
+        "the server has no POST",
+        "the server has no GET",
+        "the server has no DELETE",
+        "there is no such session here: 403",
+        "it ends a part of the server; --destructive runs it",
+        "this server of the rig has no fault there",
+    }
 
 
 @pytest.mark.parametrize(("mutant", "check", "rule"), MUTATIONS, ids=lambda value: getattr(value, "__name__", None))
@@ -405,7 +415,7 @@ def test_a_broken_server_is_found_by_the_check_meant_for_it(
 )
 def test_a_break_in_one_place_is_found_there_alone(probe: Probe, mutant: type[Faithful], checks: set[str]) -> None:
     with serving(mutant()) as url:
-        report = probe(url)
+        report = probe(url, checks=[check for check in CHECKS if check.transport == "http"])
     assert broken(report).keys() == checks
 
 

@@ -71,6 +71,7 @@ def check(identifier: str, verdict: str = "pass", why: str = "200", **changes: A
         "why": why,
         "seconds": 0.5,
         "findings": findings,
+        "beyond": [],
         "evidence": [evidence()],
     } | changes
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import speaking
+from offline import Offline
 
 from vllm_omni_rig.server import Server, start
 
@@ -92,6 +94,21 @@ def migrated_inline(servers: Servers) -> Server:
 def scripted(servers: Servers) -> Start:
     """``scripted(kind, variant="stock")``: the scripted server of that kind (diffusion, video or multi)."""
     return lambda kind, variant="stock": servers.shared(variant, scripted=kind)
+
+
+@pytest.fixture(scope="session")
+def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The migrated tree, over the scripted engine that speaks (speaking_server.py)."""
+    with speaking.running("speakers", tree_of("migrated"), tmp_path_factory.mktemp("speakers")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
+    """The migrated tree in Python: what came of the batches (offline.py) in each form."""
+    tree = tree_of("migrated")
+    assert tree is not None
+    return Offline(tmp_path_factory.mktemp("offline"), tree)
 
 
 @pytest.fixture

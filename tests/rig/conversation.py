@@ -2,7 +2,9 @@
 """A conversation over a WebSocket: what a client sends, and everything that it gets until the socket falls silent."""
 
 import asyncio
+import base64
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +48,15 @@ class Conversation:
     @property
     def text(self) -> str:
         return json.dumps([each for each in self.received if isinstance(each, dict)] + [self.reason])
+
+
+def pack(message: Any) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def spoken(text: str) -> str:
+    """The audio that the rig's model of `/v1/realtime` takes for a text (language.py), as the route wants it."""
+    return base64.b64encode(array("h", [*text.encode()]).tobytes()).decode()
 
 
 def _read(message: str | bytes, packed: bool) -> Any:

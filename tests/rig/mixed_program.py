@@ -3,6 +3,8 @@
 
 python mixed_program.py stage REQUESTS RESPONSES               # raises what the prompt names
 python mixed_program.py client REQUESTS RESPONSES NAME…        # prints what it makes of each, as a line of JSON
+
+The name `UNREADABLE` is for a request that no stage can decode.
 """
 
 import asyncio
@@ -13,6 +15,9 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
+UNREADABLE = "UNREADABLE"
 STAGE = 1
 POLLS = 1_000
 POLL_S = 0.01
@@ -52,7 +57,11 @@ async def be_the_client(requests: str, responses: str, names: list[str]) -> None
     )
     client = StageDiffusionClient.from_addresses(metadata, request_address=requests, response_address=responses)
     for name in names:
-        await client.add_request_async(f"request-{name}", name, OmniDiffusionSamplingParams())
+        if name == UNREADABLE:
+            message = {"type": "add_request", "request_id": f"request-{name}", "prompt": msgspec.Raw(b"\xc1")}
+            client._request_socket.send(msgspec.msgpack.encode(message))
+        else:
+            await client.add_request_async(f"request-{name}", name, OmniDiffusionSamplingParams())
         for _ in range(POLLS):
             if (output := client.get_diffusion_output_nowait()) is not None:
                 break

@@ -9,6 +9,7 @@ import asyncio
 import json
 import queue
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ from vllm_omni_rig.failures import make
 
 REFUSED = "GuardrailViolationError"
 UNKNOWN = "RuntimeError"
+PASSED = "passed"
+HANG_S = 5.0
 TRACEBACK = "Traceback (most recent call last): ..."
 
 
@@ -196,6 +199,72 @@ def call_into_a_dead_engine() -> Any:
     return raised(lambda: client.execute(("a", "b"), object(), timeout=5, timeout_message="late"))
 
 
+def message_that_cannot_be_decoded() -> Any:
+    """A stage's answer to a request is broken."""
+    import msgspec
+    import zmq
+    from vllm_omni.diffusion.stage_diffusion_client import StageDiffusionClient
+    from vllm_omni.distributed.omni_connectors.utils.serialization import OmniMsgpackDecoder
+
+    raw = msgspec.msgpack.encode({"type": "result", "output": {"request_id": "r", "images": msgspec.Raw(b"\xc1")}})
+    frames = [raw]
+
+    def receive(_: int) -> bytes:
+        if not frames:
+            raise zmq.Again
+        return frames.pop()
+
+    found: queue.Queue[Any] = queue.Queue()
+    client = SimpleNamespace(
+        _response_socket=SimpleNamespace(recv=receive), _decoder=OmniMsgpackDecoder(), _output_queue=found, stage_id=1
+    )
+    return raised(lambda: (StageDiffusionClient._drain_responses(client), found.get_nowait())[1])
+
+
+def abort_at_the_death_of_a_stage() -> Any:
+    """The stage's process is gone, and nobody has noticed yet."""
+    import zmq
+    from vllm_omni.diffusion.stage_diffusion_client import StageDiffusionClient
+    from vllm_omni.distributed.omni_connectors.utils.serialization import OmniMsgpackEncoder
+
+    def refuse(_: bytes) -> None:
+        raise zmq.Again
+
+    socket = SimpleNamespace(send=refuse)
+    client = SimpleNamespace(_request_socket=socket, _encoder=OmniMsgpackEncoder(), stage_id=1)
+    return raised(lambda: asyncio.run(StageDiffusionClient.abort_requests_async(client, ["r"])))
+
+
+def request_at_the_end_of_the_engine() -> Any:
+    """A request comes when the engine's death has been told to all others, and its thread has not ended yet."""
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    from vllm_omni_rig.scripted.engine import ScriptedEngine, Stage
+
+    class Ending(ScriptedEngine):
+        def is_alive(self) -> bool:
+            return True
+
+        async def add_request_async(self, **_: Any) -> None:
+            self._die("the end")
+
+    async def ask(omni: Any) -> Any:
+        found: Any = None
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(HANG_S):
+                    async for _ in omni.generate(prompt="x", request_id="r"):
+                        pass
+            except Exception as exc:
+                found = exc
+            await omni.final_output_task
+        return found
+
+    engine = Ending([Stage(0, "diffusion", "image")])
+    omni = type("Omni", (AsyncOmni,), {"_create_engine": lambda *_, **__: engine})(model=str(Path(__file__).parent))
+    return asyncio.run(ask(omni))
+
+
 PLACES = (
     status_of_ranks,
     answer_of_a_worker,
@@ -207,11 +276,16 @@ PLACES = (
     interaction_that_is_refused,
     session_request,
     call_into_a_dead_engine,
+    message_that_cannot_be_decoded,
+    request_at_the_end_of_the_engine,
+    abort_at_the_death_of_a_stage,
 )
 
 
 def described(found: Any) -> dict[str, Any]:
     """The status, type and text that a place's result says, by the record where there is one."""
+    if found is None:
+        return {"status": PASSED, "type": PASSED, "text": PASSED, "stage": None, "fatal": False}
     details = getattr(found, "details", None) or getattr(found, "error_details", None)
     if details is not None:
         return {

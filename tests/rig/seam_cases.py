@@ -38,6 +38,7 @@ RENDERER = ("OmniOpenAIServingChat._preprocess_chat", "renderer.render_chat_asyn
 NO_PROCESSOR = ("OmniRenderer._process_singleton_async", "renderer._process_multimodal_async")
 STAGE_PARAMETERS = ("OmniOpenAIServingChat._to_sampling_params_list", "target_cls")
 INPUTS = ("AsyncOmniEngine._build_add_request_message", "self.input_processor.process_inputs")
+COMPANION = ("AsyncOmniEngine._build_cfg_companions", "self.input_processor.process_inputs")
 LORA = ("parse_lora_request", "LoRARequest")
 AUDIO_MODEL = ("OmniOpenAIServingAudioGenerate.create_audio_generate", "self._check_model")
 SPEECH_MODEL = ("OmniOpenAIServingSpeech.create_speech", "self._check_model")
@@ -127,6 +128,9 @@ TWO_STAGES: Sequence[SeamCase] = (
     SeamCase("images: lone surrogate", INPUTS,
              raw("/v1/images/generations", b'{"size":"64x64","prompt":"\\udfff"}'), BAD),
     SeamCase("images: prompt too long", INPUTS, images(LONG), bad("input_tokens")),
+    SeamCase("images: negative prompt with a lone surrogate", COMPANION,
+             raw("/v1/images/generations", b'{"size":"64x64","prompt":"x","negative_prompt":"\\udfff"}'), BAD),
+    SeamCase("images: negative prompt too long", COMPANION, images("x", negative_prompt=LONG), bad("input_tokens")),
     SeamCase("completions: regular expression that does not parse", INPUTS,
              completions(prompt="x", structured_outputs={"regex": "("}), BAD),
     SeamCase("completions: grammar that does not parse", INPUTS,

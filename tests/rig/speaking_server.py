@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python speaking_server.py KIND [arguments]``: the rig's scripted server, whose second stage gives speech.
 
-``PART`` in a text makes it give one part of the speech first, and then do what the text asks for. ``SILENT`` makes it
-give an output without speech.
+``FAULT:part`` gives a part of the speech. ``SILENT`` in a text makes it give an output without speech.
 """
 
 import sys
@@ -15,7 +14,6 @@ from vllm_omni_rig.scripted import __main__ as scripted
 from vllm_omni_rig.scripted.engine import ScriptedEngine, Stage
 
 RATE = 24_000
-PARTS = 2
 PART_S = 0.05
 
 
@@ -29,14 +27,14 @@ class SpeakingEngine(ScriptedEngine):
     async def _answer(self, request_id: str, script: str, stage_id: int) -> None:
         if "SILENT" in script:
             self._silent.add(request_id)
-        if "PART" in script:
-            self._give(self._speech(request_id, finished=False), stage_id)
         await super()._answer(request_id, script, stage_id)
 
-    def _output(self, request_id: str, stage_id: int, images: Any) -> OmniRequestOutput:
-        return self._speech(request_id, finished=True)
+    def _part(self, request_id: str, stage_id: int) -> None:
+        self._give(self._output(request_id, stage_id, finished=False), stage_id)
 
-    def _speech(self, request_id: str, *, finished: bool) -> OmniRequestOutput:
+    def _output(
+        self, request_id: str, stage_id: int, images: Any = None, *, finished: bool = True
+    ) -> OmniRequestOutput:
         wave = torch.sin(torch.arange(int(RATE * PART_S)) / 20)
         output = OmniRequestOutput(request_id=request_id, final_output_type="audio", finished=finished)
         output._multimodal_output = {} if request_id in self._silent else {"audio": wave, "sr": RATE}

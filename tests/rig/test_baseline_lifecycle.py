@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lifecycle import HANG_S, Outcome, Scene, Supply, health, kill, play
+from calls import images
+from lifecycle import HANG_S, Outcome, Scene, Supply, health, kill, outcome, play
 from support import SIX
 
 from vllm_omni_rig import server
@@ -102,3 +103,16 @@ def test_an_exception_in_the_diffusion_stage_ends_one_request_only(stock: Server
     assert [each.status for each in after.later()] == [200, 200]
     assert health(stock) == 200
     assert sorted(stock.stage_pids()) == [0, 1]
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_frozen_stage_answers_nobody(stock: Server, stage: int) -> None:
+    """There is no deadline that anybody could set, and /health does not know."""
+    process = stock.stage_pids()[stage]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert outcome(stock.url, images("x"), HANG_S).status == "hang"
+        assert health(stock) == 200
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert outcome(stock.url, images("after")).status == 200

@@ -4,18 +4,24 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from calls import images
-from contract import nothing_leaks
+from calls import chat, images
+from cases import now
+from conftest import Servers
+from contract import nothing_leaks, verify
 from lifecycle import PATIENCE_S, health, kill, outcome, play
-from support import SIX
+from support import SIX, Call, send
 
+from vllm_omni_errors.late import LIMIT
 from vllm_omni_rig.server import Server
 
 Start = Callable[..., Server]
+
+LIMIT_S = 8
+"""Longer than what a request may take on a machine that has other work too."""
 
 
 @pytest.mark.parametrize("variant", ["stock", "migrated"])
@@ -51,9 +57,38 @@ def test_the_ar_stage_dies(fresh_server: Start) -> None:
     kill(server)
 
 
-def test_the_diffusion_stage_is_killed(fresh_server: Start) -> None:
+@pytest.fixture(scope="module")
+def timed(servers: Servers) -> Iterator[Server]:
+    """Two stages that have a deadline."""
+    server = servers.start("migrated", environment={LIMIT: str(LIMIT_S)})
+    yield server
+    kill(server)
+    server.stop()
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("call", [images("x"), chat("x", stream=True)], ids=["images", "chat stream"])
+def test_a_frozen_stage_is_a_timeout_until_it_goes_on(timed: Server, call: Call, stage: int) -> None:
+    """L07, L09: with the stage, within its deadline; the client does not ask again by itself, and the next one may."""
+    process = timed.stage_pids()[stage]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        answer = send(timed.url, call, deadline_s=PATIENCE_S)
+        took_s = time.monotonic() - began
+        assert health(timed) == 200
+    finally:
+        os.kill(process, signal.SIGCONT)
+    verify(answer, now(504, "GatewayTimeoutError"))
+    assert answer.error["error_stage_id"] == stage
+    assert answer.error["message"] == f"Stage {stage} did not finish within {LIMIT_S} s."
+    assert took_s >= LIMIT_S
+    assert outcome(timed.url, images("after")).status == 200
+
+
+def test_the_diffusion_stage_is_killed(timed: Server) -> None:
     """Stock never answers anybody again (test_baseline_lifecycle.py): a message to the dead process blocked it."""
-    server = fresh_server("migrated")
+    server = timed
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(outcome, server.url, images("FAULT:sleep=8"), PATIENCE_S) for _ in range(2)]
         time.sleep(2)
@@ -66,4 +101,3 @@ def test_the_diffusion_stage_is_killed(fresh_server: Start) -> None:
     assert [each.status for each in in_flight] == [500, 500]
     assert [each.status for each in later] == [503, 503]
     assert health(server) == 503
-    kill(server)

@@ -32,6 +32,9 @@ EXPECTED = {
     "interaction_that_is_refused": REFUSED,
     "session_request": (500, "InternalServerError", False),
     "call_into_a_dead_engine": DEAD,
+    "message_that_cannot_be_decoded": (500, "InternalServerError", False),
+    "request_at_the_end_of_the_engine": DEAD,
+    "abort_at_the_death_of_a_stage": ("passed", "passed", False),
 }
 
 Places = dict[str, dict[str, Any]]

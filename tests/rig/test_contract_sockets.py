@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from calls import PNG, chat, edits
 from contract import nothing_leaks
-from conversation import Conversation, Refusal, converse
+from conversation import Conversation, Refusal, converse, pack, spoken
 from support import SIX, send
 
 from vllm_omni_rig.server import Server
@@ -56,12 +56,6 @@ def interaction(**fields: Any) -> dict[str, Any]:
 def array(**marker: Any) -> bytes:
     """An observation with an array marker, as msgpack."""
     return pack({"a": {"kind": "", "data": b"ab", **marker}})
-
-
-def pack(message: Any) -> bytes:
-    import msgspec
-
-    return msgspec.msgpack.encode(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +192,8 @@ ENDS = (
     Case("video: refused interaction", "video", VIDEO,
          [START_VIDEO | {"prompt": "FAULT:silence"}, interaction(event={"prompt": "y"})], None, [INTERNAL], SERVER),
     Case("realtime: failed turn", "multi", REALTIME,
-         [UPDATE, {"type": "input_audio_buffer.append", "audio": "AAAAAAAA"}, {"type": "input_audio_buffer.commit"}],
+         [UPDATE, {"type": "input_audio_buffer.append", "audio": spoken("FAULT:value")},
+          {"type": "input_audio_buffer.commit"}],
          None, [INTERNAL], SERVER, "W04"),
     Case("robot: failed stage", "video", ROBOT, [pack({"prompt": "FAULT:value"})], None, [INTERNAL], SERVER),
 )

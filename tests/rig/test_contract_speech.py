@@ -32,13 +32,6 @@ CLONED = {"task_type": "Base", "ref_audio": "data:audio/wav;base64,AAAA", "ref_t
 
 
 @pytest.fixture(scope="module")
-def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Migrated."""
-    with speaking.running("speakers", MIGRATED, tmp_path_factory.mktemp("speakers")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def diffusion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Migrated."""
     with speaking.running("diffusion", MIGRATED, tmp_path_factory.mktemp("diffusion")) as server:
@@ -200,9 +193,9 @@ PARTLY = batch("x", "FAULT:guard", "FAULT:value", "FAULT:raise=KeyError@front", 
 SUCCESSES: Mapping[str, Call] = {
     "speech": speech("x"),
     "speech: flac": speech("x", response_format="flac"),
-    "events": events("PART x"),
+    "events": events("FAULT:part x"),
     "events: one part": events("x", stream=True, stream_format=None),
-    "raw": raw_stream("PART x"),
+    "raw": raw_stream("FAULT:part x"),
     "raw: wav": raw_stream("x", response_format="wav"),
     "batch": batch("x", "y", **CLONED),
     "voices": get("/v1/audio/voices"),
@@ -214,9 +207,9 @@ FULL: Sequence[Call] = (upload("one", wav(2)), upload("two", wav(2)), upload("th
 OF_STOCK: Mapping[str, Mapping[str, Call]] = {
     "speakers": {
         **{case.title: case.call for case in WRONG},
-        **{fault: events(f"PART {fault}") for fault in LATE},
+        **{fault: events(f"FAULT:part {fault}") for fault in LATE},
         **SUCCESSES,
-        "raw: late": raw_stream("PART FAULT:value"),
+        "raw: late": raw_stream("FAULT:part FAULT:value"),
         "batch: partly": PARTLY,
     },
     "diffusion": {case.title: case.call for case in WRONG_DIFFUSION},
@@ -351,7 +344,7 @@ def names(answer: Answer) -> list[str]:
 @pytest.mark.parametrize("fault", LATE)
 def test_events_end_in_the_error_that_an_answer_would_have_been(speakers: Server, fault: str) -> None:
     """S04, S13: one event, under its own name, with the same fields as the HTTP error of the same failure."""
-    answer = send(speakers.url, events(f"PART {fault}"))
+    answer = send(speakers.url, events(f"FAULT:part {fault}"))
     last = answer.events()[-1]
     whole = send(speakers.url, speech(fault)).error
     assert (answer.status, answer.counted) == (200, ("2xx",))
@@ -373,7 +366,7 @@ def test_stock_makes_a_server_error_of_every_failure(stock: Mapping[str, Mapping
 def test_the_official_client_raises_at_the_last_event(speakers: Server) -> None:
     """S04: an error of the API with its fields, not a broken connection."""
     client = openai.OpenAI(base_url=speakers.url, api_key="none", max_retries=0)
-    call = events("PART FAULT:guard")
+    call = events("FAULT:part FAULT:guard")
     stream = client.post(call.path, body=call.json, stream=True, stream_cls=openai.Stream[object], cast_to=object)
     assert next(stream)
     with pytest.raises(openai.APIError) as raised:
@@ -394,7 +387,7 @@ def errors_counted(url: str, transport: str) -> float:
 
 def test_an_event_counts_its_error(speakers: Server) -> None:
     before = errors_counted(speakers.url, "sse")
-    send(speakers.url, events("PART FAULT:value"))
+    send(speakers.url, events("FAULT:part FAULT:value"))
     assert errors_counted(speakers.url, "sse") == before + 1
 
 
@@ -402,7 +395,7 @@ def test_an_event_counts_its_error(speakers: Server) -> None:
 def test_raw_audio_that_fails_is_broken_off(speakers: Server, form: str) -> None:
     """A truncated body is never taken for a whole one."""
     client = openai.OpenAI(base_url=f"{speakers.url}/v1", api_key="none", max_retries=0)
-    asked: dict[str, Any] = {"stream_format": "audio", "response_format": form, "input": "PART FAULT:value"}
+    asked: dict[str, Any] = {"stream_format": "audio", "response_format": form, "input": "FAULT:part FAULT:value"}
     with client.audio.speech.with_streaming_response.create(model="tiny", voice="default", **asked) as answer:
         parts = answer.iter_bytes()
         assert next(parts)
@@ -416,7 +409,7 @@ def test_stock_breaks_raw_audio_off_too(stock: Mapping[str, Mapping[str, Answer]
 
 def test_raw_audio_that_is_broken_off_is_counted_and_logged_once(speakers: Server) -> None:
     before, logged = errors_counted(speakers.url, "raw"), len(speakers.log.read_text())
-    assert send_all(speakers.url, {"late": raw_stream("PART FAULT:guard")}).by_name["late"].status == 0
+    assert send_all(speakers.url, {"late": raw_stream("FAULT:part FAULT:guard")}).by_name["late"].status == 0
     assert errors_counted(speakers.url, "raw") == before + 1
     text = speakers.log.read_text()[logged:]
     assert text.count("POST /v1/audio/speech: 400 GuardrailViolationError") == 1

@@ -105,8 +105,11 @@ SICK = (
     "FAULT:raise=VLLMNotFoundError@input",
     "FAULT:guard@input",
     "FAULT:raise=MemoryError@input",
+    "FAULT:wire=bytes",
+    "FAULT:wire=shape",
 )
-"""The stage input processor runs in the orchestrator: on stock, a raw exception of it ends the server."""
+"""The last two are messages of a stage that cannot be decoded. On stock they end the server, as does a raw exception of
+the stage input processor, which runs in the orchestrator."""
 
 
 def test_a_failing_request_harms_no_neighbour(migrated: Server) -> None:
@@ -121,7 +124,7 @@ def test_a_failing_request_harms_no_neighbour(migrated: Server) -> None:
     assert {
         prompt: found for prompt, found in statuses.items() if prompt.startswith("neighbour") and found != 200
     } == {}
-    assert [statuses[sick] for sick in SICK] == [500, 400, 500, 404, 400, 500]
+    assert [statuses[sick] for sick in SICK] == [500, 400, 500, 404, 400, 500, 500, 500]
 
 
 @pytest.mark.parametrize("request_id", ["a/b", "é x", "c" * 300], ids=["slash", "not ASCII", "long"])

@@ -2,11 +2,15 @@
 """The migration of the real vLLM-Omni 0.30.0: no server, but its wheel, downloaded once."""
 
 import email
+import json
+import os
 import subprocess
 import sys
 import venv
 import zipfile
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,25 +18,20 @@ from vllm_omni_errors.migrate import Result, manifest, migrate, rewrites
 from vllm_omni_errors.migrate.rewrite import PHASES
 
 ROOT = Path(__file__).parents[2]
-WHEEL_NAME = "vllm_omni-0.30.0-py3-none-any.whl"
+
+
+def wheel(version: str) -> Path:
+    """A wheel of vLLM-Omni, downloaded if need be."""
+    path = ROOT / "build" / "wheels" / f"vllm_omni-{version}-py3-none-any.whl"
+    if not path.is_file():
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest"]
+        subprocess.run([*command, str(path.parent), f"vllm-omni=={version}"], check=True, timeout=600)
+    return path
 
 
 @pytest.fixture(scope="session")
 def stock_wheel() -> Path:
-    path = ROOT / "build" / "wheels" / WHEEL_NAME
-    if not path.is_file():
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--dest",
-            str(path.parent),
-        ]
-        subprocess.run([*command, "vllm-omni==0.30.0"], check=True, timeout=600)
-    return path
+    return wheel("0.30.0")
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +111,7 @@ def test_installed_vllm_omni_gives_the_same_as_its_wheel(migrated, tmp_path):
         "--target",
         str(tmp_path / "site"),
     ]
-    subprocess.run([*pip, str(ROOT / "build" / "wheels" / WHEEL_NAME)], check=True, capture_output=True, timeout=300)
+    subprocess.run([*pip, str(wheel("0.30.0"))], check=True, capture_output=True, timeout=300)
     result = migrate(str(tmp_path / "site"), tmp_path / "out", wheel=True)
     assert result.wheel is not None
     assert migrated.wheel is not None
@@ -141,3 +140,93 @@ def test_wheel_installs_and_uninstalls(migrated, stock, tmp_path):
     subprocess.run([*pip, "uninstall", "-y", "vllm-omni"], check=True, capture_output=True, timeout=300)
     assert not list((tmp_path / "venv").rglob("*vllm_omni*"))
     assert not (tmp_path / "venv/bin/vllm-omni").exists()
+
+
+# ---- trees that the rewrites are not written for ---------------------------------------------------------------------
+
+API_SERVER = "vllm_omni/entrypoints/openai/api_server.py"
+NEW_ROUTE = b"""
+
+@router.post("/v1/doors")
+async def open_door(size: int):
+    raise ValueError(f"no door is {size} wide")
+"""
+
+
+def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, JSON and what a terminal shows."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_omni_errors.cli", "migrate", *arguments, "--json", "-"],
+        capture_output=True, text=True, timeout=280, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout)["error"], done.stderr
+
+
+@pytest.fixture(scope="module")
+def of_0_28_0(results: Path) -> tuple[int, dict[str, Any], str]:
+    return run(str(wheel("0.28.0")), "--out", str(results / "0.28.0"))
+
+
+def test_nothing_is_applied_to_0_28_0(of_0_28_0, results):
+    code, error, shown = of_0_28_0
+    assert code == 2
+    assert not (results / "0.28.0").exists()
+    assert "do not match vLLM-Omni 0.28.0" in error["reason"]
+    assert "Nothing was written." in shown
+
+
+def test_what_matches_in_0_28_0_and_what_does_not_is_listed_by_rewrite(of_0_28_0):
+    _, error, shown = of_0_28_0
+    listed = [(row["rewrite"], row["path"]) for row in (*error["matched"], *error["unmatched"])]
+    assert sorted(listed) == sorted((each.__name__, f"vllm_omni/{each.module}") for each in rewrites.ALL)
+    assert len(error["matched"]) > 300
+    assert len(error["unmatched"]) > 100
+    assert {row["phase"]: row["matched"] + row["unmatched"] for row in error["phases"]} == Counter(
+        each.phase for each in rewrites.ALL
+    )
+    assert all(row["rewrite"] in shown and row["path"] in shown for row in error["unmatched"])
+
+
+def test_sites_of_0_28_0_that_are_gone_are_named(of_0_28_0):
+    _, error, shown = of_0_28_0
+    some = [row for row in error["unmatched"] if row["rewrite"] == "DecidedSites" and row["found"]]
+    assert some
+    for row in some:
+        assert len(row["sites"]) == row["expected"] - row["found"]
+        assert all(site in shown for site in row["sites"])
+
+
+@pytest.fixture(scope="module")
+def patched(stock, results) -> Path:
+    """0.30.0 with a line changed where the second phase rewrites, and a route that nobody reviewed."""
+    tree = results / "patched"
+    for path, content in stock.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_bytes(content)
+    return tree
+
+
+def change(tree: Path, path: str, stock: bytes, old: bytes, new: bytes) -> None:
+    assert stock.count(old) >= 1
+    (tree / path).write_bytes(stock.replace(old, new, 1))
+
+
+def test_a_patched_0_30_0_is_limited_to_the_phases_that_match(patched, stock, tmp_path):
+    path = "vllm_omni/entrypoints/openai/image_api_utils.py"
+    change(patched, path, stock[path], b"def parse_size(", b"def read_size(")
+    code, error, shown = run(str(patched), "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert {row["path"] for row in error["unmatched"]} == {path}
+    assert "All of --phase bridge matches here." in shown
+    assert not (tmp_path / "out").exists()
+    assert migrate(str(patched), tmp_path / "out", phase="bridge").new_phases == ("bridge",)
+    (patched / path).write_bytes(stock[path])
+
+
+def test_a_patched_0_30_0_with_an_unreviewed_route_is_not_finalized(patched, stock, tmp_path):
+    (patched / API_SERVER).write_bytes(stock[API_SERVER] + NEW_ROUTE)
+    code, error, shown = run(str(patched), "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert "open_door: raise of ValueError is not decided" in error["reason"]
+    assert "give --phase transports" in shown
+    (patched / API_SERVER).write_bytes(stock[API_SERVER])

@@ -18,6 +18,7 @@ from vllm_omni_rig.server import SETTINGS
 
 PROGRAM = Path(__file__).with_name("mixed_program.py")
 DEADLINE_S = 180
+UNREADABLE = "UNREADABLE"
 NAMES = ("GuardrailViolationError", "OmniClientError404", "VLLMValidationError", "RuntimeError", "EngineDeadError")
 
 Results = dict[str, dict[str, Any]]
@@ -28,20 +29,21 @@ def process(variant: str, *arguments: str, **options: Any) -> "subprocess.Popen[
     return subprocess.Popen([sys.executable, "-P", str(PROGRAM), *arguments], env=environment, text=True, **options)
 
 
-def exchange(folder: Path, stage: str, client: str) -> Results:
+def exchange(folder: Path, stage: str, client: str, *more: str) -> Results:
     """What a client of one variant makes of the failures of a stage of another."""
+    names = (*more, *NAMES)
     addresses = [f"ipc://{folder}/{name}" for name in ("requests", "responses")]
     with (folder / "log").open("w") as log:
         serving = process(stage, "stage", *addresses, stdout=log, stderr=log)
         try:
-            asking = process(client, "client", *addresses, *NAMES, stdout=subprocess.PIPE, stderr=log)
+            asking = process(client, "client", *addresses, *names, stdout=subprocess.PIPE, stderr=log)
             output, _ = asking.communicate(timeout=DEADLINE_S)
         finally:
             serving.kill()
             serving.wait()
     lines = [json.loads(line.partition("RESULT ")[2]) for line in output.splitlines() if "RESULT " in line]
-    assert len(lines) == len(NAMES), (folder / "log").read_text()[-3000:]
-    return dict(zip(NAMES, lines, strict=True))
+    assert len(lines) == len(names), (folder / "log").read_text()[-3000:]
+    return dict(zip(names, lines, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +53,13 @@ def of_an_old_stage(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture(scope="module")
 def of_a_new_stage(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return exchange(tmp_path_factory.mktemp("new"), "migrated", "stock")
+    return exchange(tmp_path_factory.mktemp("new"), "migrated", "stock", UNREADABLE)
 
 
 def test_every_request_is_answered(of_an_old_stage: Results, of_a_new_stage: Results) -> None:
     for results in (of_an_old_stage, of_a_new_stage):
-        assert {name: found["request_id"] for name, found in results.items()} == {n: f"request-{n}" for n in NAMES}
+        assert {name: found["request_id"] for name, found in results.items()} == {n: f"request-{n}" for n in results}
+        assert results.keys() >= set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +96,12 @@ def test_of_a_new_stage_an_old_api_process_reads_status_and_a_clean_text(
     assert (flat["status"], flat["type"]) == (status, error_type)
     assert flat["text"]
     nothing_leaks(flat["text"])
+
+
+def test_a_request_that_a_new_stage_cannot_decode_fails_alone(of_a_new_stage: Results) -> None:
+    """I02: it is answered, and so is every request after it."""
+    assert of_a_new_stage[UNREADABLE]["flat"] == {
+        "status": 500,
+        "type": "InternalServerError",
+        "text": "Internal server error",
+    }

@@ -2,6 +2,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -428,6 +429,22 @@ def test_raw_exceptions_keep_upstreams_mapping_as_long_as_they_may(
 
 
 @pytest.mark.parametrize("failure", [ValueError, TypeError, OverflowError, NotImplementedError, template])
+@pytest.mark.parametrize("installed", ["0.30.0", "0.30.0+cpu"])
+def test_seams_of_the_vllm_that_is_there_are_accepted(monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
+    monkeypatch.setattr("vllm.__version__", installed)
+    install(Starlette(), raw_mapping=False, seams="0.30.0")
+
+
+@pytest.mark.parametrize("installed", ["0.30.1", "0.31.0+cpu", "0.30"])
+def test_seams_of_another_vllm_refuse_the_start(monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
+    """Contract, section 4: its mistakes of a client would be 500."""
+    monkeypatch.setattr("vllm.__version__", installed)
+    app = Starlette()
+    with pytest.raises(InstallError, match=f"migrated for vLLM 0.30.0, and vLLM is {re.escape(installed)}: .* Install"):
+        install(app, raw_mapping=False, seams="0.30.0")
+    assert app.middleware_stack is None
+
+
 @pytest.mark.parametrize(("reviewed", "expected"), [(("endpoint",), {500}), (("another",), {400, 501})])
 def test_raw_exceptions_of_a_reviewed_endpoint_are_unknown_failures(
     plain: Plain, failure: Callable[[], Exception], reviewed: tuple[str, ...], expected: set[int]

@@ -145,6 +145,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         "deadstage": Action("report, for this request, that the stage has no live replica", places=(MESSAGE,)),
         "deadengine": Action("report that the engine is dead", places=(MESSAGE,)),
         "silence": Action("report nothing, ever", places=(MESSAGE,)),
+        "part": Action("give a part of the output first, then go on", places=(MESSAGE,)),
     }
 )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first stage of two: a random Qwen2 in a real vLLM engine core, and the faults that happen in its step."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import torch
@@ -23,6 +24,12 @@ class RigQwen2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
         **_: Any,
     ) -> torch.Tensor:
         return super().forward(input_ids, positions, intermediate_tensors, inputs_embeds)
+
+    @classmethod
+    async def buffer_realtime_audio(cls, audio: AsyncIterator[Any], *_: Any) -> AsyncIterator[str]:
+        """A turn of ``/v1/realtime``: the samples of its audio, 16 bits each, are the bytes of the prompt's text."""
+        async for samples in audio:
+            yield bytes(int(sample) for sample in samples * 32768).decode()
 
 
 class FaultLogitsProcessor(LogitsProcessor):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry points. They do nothing in a process that the rig did not start: the rig may be installed anywhere."""
 
-from vllm_omni_rig import notes
+from vllm_omni_rig import census, notes
 
 
 def platform() -> str | None:
@@ -14,7 +14,8 @@ def register() -> None:
 
     vLLM-Omni's own group is loaded too late for pipelines in the API process, vLLM's is not loaded everywhere.
     """
-    if notes.run_directory() is None:
+    run = notes.run_directory()
+    if run is None:
         return
     from vllm import ModelRegistry
     from vllm_omni.config.pipeline_registry import OMNI_PIPELINES, register_pipeline
@@ -35,3 +36,4 @@ def register() -> None:
         if pipeline.model_type not in OMNI_PIPELINES:
             register_pipeline(pipeline)
     notes.leave()
+    census.attend(run)

@@ -26,7 +26,7 @@ from typing import Self
 
 import psutil
 
-from vllm_omni_rig import checkpoint, faults, notes
+from vllm_omni_rig import census, checkpoint, faults, notes
 from vllm_omni_rig.environment import variables as workaround_variables
 from vllm_omni_rig.scripted import KINDS
 
@@ -170,6 +170,12 @@ class Server:
                 labels = dict(_LABEL.findall(line))
                 total[labels["method"], labels["handler"], labels["status"]] += int(float(line.rsplit(maxsplit=1)[1]))
         return total
+
+    def census(self, number: int) -> dict[int, Counter[str]]:
+        """Stage, or -1 for the API process → what it holds (``vllm_omni_rig.census``, which must be switched on)."""
+        pids = {-1: self.process} | self.stage_pids()
+        found = census.take(self._run, [*pids.values()], number)
+        return {stage: found[pid] for stage, pid in pids.items()}
 
     def processes(self) -> list[psutil.Process]:
         """Every process of the server, with the one that watches over it."""

@@ -4,6 +4,7 @@
 from typing import Any
 
 from vllm_omni.config.stage_config import PipelineConfig, StageExecutionType, StagePipelineConfig
+from vllm_omni.model_executor.stage_input_processors.bagel import ExpandedPrompt
 
 from vllm_omni_rig import faults
 from vllm_omni_rig.prompts import text_of_prompt
@@ -26,14 +27,17 @@ def front(prompt: Any, sampling_params_list: Any = None) -> Any:
     return prompt
 
 
+def guidance(prompt: Any, sampling_params: Any) -> list[ExpandedPrompt]:
+    """The first stage also gets the negative prompt, where there is one, as a request that accompanies the other."""
+    negative = prompt.get("negative_prompt") if isinstance(prompt, dict) else None
+    return [ExpandedPrompt({"prompt": negative}, "cfg_text", "__cfg_text")] if negative else []
+
+
 def second_stage_prompts(source_outputs: Any, prompt: Any = None, requires_multimodal_data: bool = False) -> Any:
-    """The stage input processor: the original text again, once for each output of the first stage."""
+    """The stage input processor: the original text again. What accompanies it (`guidance`) ends in the first stage."""
     text = text_of_prompt(prompt)
     faults.perform(text, faults.INPUT)
-    return [
-        {"prompt": text, "additional_information": {"ar_tokens": list(output.outputs[0].token_ids)}}
-        for output in source_outputs
-    ]
+    return [{"prompt": text, "additional_information": {"ar_tokens": list(source_outputs[0].outputs[0].token_ids)}}]
 
 
 def _diffusion(stage_id: int, model: str, **more: Any) -> StagePipelineConfig:
@@ -69,6 +73,7 @@ TWO_STAGES = PipelineConfig(
             owns_tokenizer=True,
             model_arch=LANGUAGE_MODEL,
             prompt_transform_func=f"{__name__}.front",
+            prompt_expand_func=f"{__name__}.guidance",
             final_output=False,
             engine_output_type="token_ids",
         ),

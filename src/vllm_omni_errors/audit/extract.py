@@ -5,6 +5,7 @@ import ast
 import builtins
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -60,7 +61,6 @@ COMMON = frozenset(
        "put_nowait", "get_nowait",
        "wait", "acquire", "release", "read_text", "exists", "mkdir", "resolve", "is_file", "is_dir"}
 )  # fmt: skip
-_ROOT = re.compile(r"[^.(\[]+")
 _NAMES = re.compile(r"[A-Za-z_][\w.]*")
 _CONSTANT_STATUS = re.compile(r"HTTP_(\d{3})_")
 _TYPING = frozenset(
@@ -100,19 +100,25 @@ def extract(path: str, text: bytes, package: str = "vllm_omni") -> File:
 
 def dotted(node: ast.AST) -> str:
     """An expression as a path of names, with ``()`` for a call and ``[]`` for an item; empty for anything else."""
-    kind = node.__class__
-    if kind is ast.Name:
-        return node.id  # type: ignore[attr-defined, no-any-return]
-    if kind is ast.Attribute:
-        base = dotted(node.value)  # type: ignore[attr-defined]
-        return f"{base}.{node.attr}" if base else ""  # type: ignore[attr-defined]
-    if kind is ast.Call:
-        base = dotted(node.func)  # type: ignore[attr-defined]
-        return f"{base}()" if base else ""
-    if kind is ast.Subscript:
-        base = dotted(node.value)  # type: ignore[attr-defined]
-        return f"{base}[]" if base else ""
-    return dotted(node.value) if kind is ast.Await else ""  # type: ignore[attr-defined]
+    rest = ""
+    part: Any = node
+    while True:
+        kind = part.__class__
+        if kind is ast.Name:
+            return f"{part.id}{rest}"
+        if kind is ast.Attribute:
+            rest = f".{part.attr}{rest}"
+            part = part.value
+        elif kind is ast.Call:
+            rest = "()" + rest
+            part = part.func
+        elif kind is ast.Subscript:
+            rest = "[]" + rest
+            part = part.value
+        elif kind is ast.Await:
+            part = part.value
+        else:
+            return ""
 
 
 def status_of(node: ast.expr | None) -> int | None:
@@ -285,20 +291,24 @@ class _Walk:
                 status, made,
             )
         )  # fmt: skip
-        self.expressions(node)
+        self.expressions(node.exc, node.cause)
 
     def return_(self, node: ast.Return) -> None:
         if node.value is None:
             return
         if isinstance(node.value, ast.Call) and _last(dotted(node.value.func)) in RESPONSES:
             self._response(node.value, "returned")
-        self.expressions(node)
+        self.expressions(node.value)
 
-    def assign(self, node: ast.Assign | ast.AnnAssign) -> None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        types = _annotation(node.annotation) if isinstance(node, ast.AnnAssign) else self._made(node.value)
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            types = (*types, *self._made(node.value))
+    def assign(self, node: ast.Assign) -> None:
+        self._assigned(node, node.targets, self._made(node.value))
+        self.expressions(*node.targets, node.value)
+
+    def annotated(self, node: ast.AnnAssign) -> None:
+        self._assigned(node, [node.target], (*_annotation(node.annotation), *self._made(node.value)))
+        self.expressions(node.target, node.annotation, node.value)
+
+    def _assigned(self, node: ast.Assign | ast.AnnAssign, targets: list[ast.expr], types: tuple[str, ...]) -> None:
         for target in targets:
             if isinstance(target, ast.Name):
                 if types:
@@ -312,7 +322,14 @@ class _Walk:
                     said = self._said(node.value) if node.value is not None else None
                     if said is not None and dotted(target.value) != "self":
                         self._add_response(node.lineno, "fields", target.attr, said, None)
-        self.expressions(node)
+
+    def expression(self, node: ast.Expr) -> None:
+        self.expressions(node.value)
+
+    def if_(self, node: ast.If) -> None:
+        self.expressions(node.test)
+        self.statements(node.body)
+        self.statements(node.orelse)
 
     def block(self, node: Any) -> None:
         """A statement that holds statements: its expressions first, then what it holds."""
@@ -356,113 +373,119 @@ class _Walk:
 
     # ---- expressions ----
 
-    def expressions(self, root: ast.AST) -> None:
-        """Every call below a node, and the error answers that it makes by hand."""
-        stack: list[Any] = [root]
+    def expressions(self, *roots: ast.AST | None) -> None:
+        """Every call below some nodes, the last first, and the error answers that they make by hand."""
+        stack: list[Any] = [root for root in roots if root.__class__ not in _LEAVES]
+        if not stack:
+            return
         pop, push = stack.pop, stack.append
+        note, chain = self.scope.calls.setdefault, self.chain
         while stack:
             node = pop()
             kind = node.__class__
             if kind is ast.Call:
-                self._call(node)
-                function = node.func
-                kind = function.__class__
-                if kind is ast.Attribute:
-                    function = function.value
-                    kind = function.__class__
-                if kind not in _LEAVES:
-                    push(function)
-                for value in node.args:
-                    if value.__class__ not in _LEAVES:
-                        push(value)
-                for keyword in node.keywords:
-                    value = keyword.value
-                    if value.__class__ not in _LEAVES:
-                        push(value)
-                continue
-            if kind is ast.Attribute:
+                self._call(node, push)
+            elif kind is ast.Attribute:
                 base = node.value
                 if base.__class__ is ast.Name:
                     if base.id == "self":
-                        self._note("self." + node.attr, node.lineno, REFERENCE)
+                        note(("self." + node.attr, chain, REFERENCE), node.lineno)
                 elif base.__class__ not in _LEAVES:
                     push(base)
-                continue
-            if kind is ast.Dict:
-                self._dict(node)
-            elif kind is ast.JoinedStr:
-                self._event(node)
-            elif kind is ast.Yield or kind is ast.YieldFrom:
-                self.scope.is_generator = True
-            for name in _PARTS.get(kind, ()):
-                value = getattr(node, name)
-                kind = value.__class__
-                if kind is list:
-                    for item in value:
-                        if item.__class__ not in _LEAVES:
-                            push(item)
-                elif kind not in _LEAVES:
-                    push(value)
+            else:
+                if kind is ast.Dict:
+                    self._dict(node)
+                elif kind is ast.JoinedStr:
+                    self._event(node)
+                elif kind is ast.Yield or kind is ast.YieldFrom:
+                    self.scope.is_generator = True
+                for name in _PARTS[kind]:
+                    value = getattr(node, name)
+                    if value.__class__ is list:
+                        for item in value:
+                            if item.__class__ not in _LEAVES:
+                                push(item)
+                    elif value.__class__ not in _LEAVES:
+                        push(value)
 
-    def _note(self, callee: str, line: int, flags: int) -> None:
-        self.scope.calls.setdefault((callee, self.chain, flags), line)
-
-    def _call(self, node: ast.Call) -> None:
-        callee = dotted(node.func)
-        last = callee.rpartition(".")[2]
-        line = node.lineno
+    def _call(self, node: ast.Call, push: Callable[[ast.expr], None]) -> None:
+        note, chain, line = self.scope.calls.setdefault, self.chain, node.lineno
+        function: Any = node.func
+        if function.__class__ is ast.Name:
+            callee = last = function.id
+        else:
+            callee = dotted(function)
+            last = callee.rpartition(".")[2]
+            if function.__class__ is ast.Attribute:
+                function = function.value
+            if function.__class__ not in _LEAVES:
+                push(function)
         if callee and callee not in _BUILTINS:
-            self._note(callee, line, DETACHED if self.detached and id(node) in self.detached else 0)
+            note((callee, chain, DETACHED if id(node) in self.detached else 0), line)
         flags = DETACHED if last in DETACHING else STREAMED if last == "StreamingResponse" else 0
-        given = [*node.args, *(keyword.value for keyword in node.keywords)] if node.keywords else node.args
+        given: list[Any] = node.args
+        if node.keywords:
+            given = [*given, *[keyword.value for keyword in node.keywords]]
         for value in given:
             kind = value.__class__
             if kind is ast.Name:
-                self._note(value.id, line, REFERENCE | flags)  # type: ignore[attr-defined]
-            elif kind is ast.Attribute:
-                if value.value.__class__ is ast.Name and value.value.id == "self":  # type: ignore[attr-defined]
-                    self._note("self." + value.attr, line, REFERENCE | flags)  # type: ignore[attr-defined]
-            elif kind is ast.Call and flags == DETACHED:
-                self.detached.add(id(value))
-        self._response_call(node, last, callee)
+                note((value.id, chain, REFERENCE | flags), line)
+            elif kind is ast.Attribute and value.value.__class__ is ast.Name:
+                if value.value.id == "self":
+                    note(("self." + value.attr, chain, REFERENCE | flags), line)
+                    if flags:
+                        push(value)
+            elif kind not in _LEAVES:
+                push(value)
+                if kind is ast.Call and flags == DETACHED:
+                    self.detached.add(id(value))
+        answers = _answering(last)
+        if answers is not None:
+            answers(self, node, last, callee)
 
     # ---- responses ----
 
-    def _response_call(self, node: ast.Call, last: str, callee: str) -> None:
-        if id(node) in self.counted and last in RESPONSES:
-            return
-        if last in RESPONSES:
+    def _maker(self, node: ast.Call, _last: str, _callee: str) -> None:
+        if id(node) not in self.counted:
             self._response(node, "built")
-        elif last in HTTP_RESPONSES:
-            status = _status_in(node)
-            body = next((k.value for k in node.keywords if k.arg == "content"), node.args[0] if node.args else None)
-            given = any(k.arg == "status_code" for k in node.keywords)
-            if (status is not None and status >= 400) or (given and status is None) or _is_error_dict(body):
-                self._claim(body)
-                said = self._said(_text_in(body)) if body is not None else None
-                self._add_response(node.lineno, "json", last, said or self._nothing(), status)
-        elif last == "ErrorMessage":
-            error = next((k.value for k in node.keywords if k.arg == "error"), None)
-            status = next((status_of(k.value) for k in node.keywords if k.arg == "status_code"), None)
-            self._add_response(node.lineno, "message", last, self._said(error), status)
-        elif ERROR_SENDERS.match(last):
-            strings = [a for a in node.args if isinstance(a, ast.Constant | ast.JoinedStr | ast.BinOp)]
-            text = strings[-1] if strings else node.args[-1] if node.args else None
-            self._add_response(node.lineno, "websocket", last, self._said(text), None)
-        elif last in SENDERS and node.args and _is_error_dict(node.args[0]):
+
+    def _http(self, node: ast.Call, last: str, _callee: str) -> None:
+        status = _status_in(node)
+        body = next((k.value for k in node.keywords if k.arg == "content"), node.args[0] if node.args else None)
+        given = any(k.arg == "status_code" for k in node.keywords)
+        if (status is not None and status >= 400) or (given and status is None) or _is_error_dict(body):
+            self._claim(body)
+            said = self._said(_text_in(body)) if body is not None else None
+            self._add_response(node.lineno, "json", last, said or self._nothing(), status)
+
+    def _between_processes(self, node: ast.Call, last: str, _callee: str) -> None:
+        error = next((k.value for k in node.keywords if k.arg == "error"), None)
+        status = next((status_of(k.value) for k in node.keywords if k.arg == "status_code"), None)
+        self._add_response(node.lineno, "message", last, self._said(error), status)
+
+    def _error_sender(self, node: ast.Call, last: str, _callee: str) -> None:
+        strings = [a for a in node.args if isinstance(a, ast.Constant | ast.JoinedStr | ast.BinOp)]
+        text = strings[-1] if strings else node.args[-1] if node.args else None
+        self._add_response(node.lineno, "websocket", last, self._said(text), None)
+
+    def _sender(self, node: ast.Call, last: str, _callee: str) -> None:
+        if node.args and _is_error_dict(node.args[0]):
             self._claim(node.args[0])
             self._add_response(node.lineno, "websocket", last, self._said(_text_in(node.args[0])), None)
-        elif last == "close" and "websocket" in callee.lower() and (node.args or node.keywords):
+
+    def _close(self, node: ast.Call, _last: str, callee: str) -> None:
+        if "websocket" in callee.lower() and (node.args or node.keywords):
             code = next((status_of(k.value) for k in node.keywords if k.arg == "code"), None)
             reason = next((k.value for k in node.keywords if k.arg == "reason"), None)
             said = self._said(reason) if reason is not None else self._nothing()
             self._add_response(node.lineno, "websocket", f"close {code or ''}".strip(), said, None)
-        elif last[:1].isupper():
-            given_fields = {k.arg: k.value for k in node.keywords if k.arg in FIELDS and not _is_nothing(k.value)}
-            if "error" in given_fields and "error" not in last.lower():
-                self._claim(given_fields["error"])
-                status = next((status_of(k.value) for k in node.keywords if k.arg and "status_code" in k.arg), None)
-                self._add_response(node.lineno, "fields", last, self._said(_text_in(given_fields["error"])), status)
+
+    def _output(self, node: ast.Call, last: str, _callee: str) -> None:
+        error = next((k.value for k in node.keywords if k.arg == "error" and not _is_nothing(k.value)), None)
+        if error is not None and "error" not in last.lower():
+            self._claim(error)
+            status = next((status_of(k.value) for k in node.keywords if k.arg and "status_code" in k.arg), None)
+            self._add_response(node.lineno, "fields", last, self._said(_text_in(error)), status)
 
     def _dict(self, node: ast.Dict) -> None:
         if id(node) not in self.counted and _is_error_dict(node):
@@ -594,14 +617,15 @@ class _Walk:
         outside = file.imports.keys() - known
         methods = {scope.name.rpartition(".")[2] for scope in self.scopes}
         for scope in self.scopes:
-            made = [
-                Call(callee, line, chain, flags)
-                for (callee, chain, flags), line in scope.calls.items()
-                if _leads(callee, flags, scope, known, outside, methods)
-            ]
+            made = []
+            roots = set()
+            for (callee, chain, flags), line in scope.calls.items():
+                root = _root(callee)
+                if _leads(callee, root, flags, scope, known, outside, methods):
+                    made.append(Call(callee, line, chain, flags))
+                    roots.add(root)
             if not made and scope.name == MODULE_FUNCTION:
                 continue
-            roots = {_root(call.callee) for call in made}
             types = {
                 name: tuple(dict.fromkeys(found))
                 for name, found in scope.types.items()
@@ -622,12 +646,12 @@ class _Walk:
 
 
 def _root(callee: str) -> str:
-    found = _ROOT.match(callee)
-    return found.group() if found else callee
+    return callee.partition(".")[0].partition("(")[0].partition("[")[0]
 
 
-def _leads(callee: str, flags: int, scope: _Scope, known: set[str], outside: set[str], methods: set[str]) -> bool:
-    root = _root(callee)
+def _leads(
+    callee: str, root: str, flags: int, scope: _Scope, known: set[str], outside: set[str], methods: set[str]
+) -> bool:
     if flags & REFERENCE:
         return callee in known if callee == root else root == "self" and callee.rpartition(".")[2] in methods
     if root in known or root in ("self", "cls", "super"):
@@ -721,8 +745,27 @@ _STATEMENTS: dict[type, Any] = {
     ast.Raise: _Walk.raise_,
     ast.Return: _Walk.return_,
     ast.Assign: _Walk.assign,
-    ast.AnnAssign: _Walk.assign,
+    ast.AnnAssign: _Walk.annotated,
+    ast.Expr: _Walk.expression,
+    ast.If: _Walk.if_,
     ast.Import: _Walk.import_,
     ast.ImportFrom: _Walk.import_from,
-    **dict.fromkeys((ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match), _Walk.block),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match), _Walk.block),
 }
+_ANSWERS: dict[str, Any] = {
+    **dict.fromkeys(RESPONSES, _Walk._maker),
+    **dict.fromkeys(HTTP_RESPONSES, _Walk._http),
+    **dict.fromkeys(SENDERS, _Walk._sender),
+    "ErrorMessage": _Walk._between_processes,
+    "close": _Walk._close,
+}
+"""What makes an error answer, by its last name."""
+
+
+def _answering(last: str) -> Any:
+    """How calls of a name are read for an error answer, or None."""
+    if last in _ANSWERS:
+        return _ANSWERS[last]
+    if last[:1].isupper():
+        return _Walk._output
+    return _Walk._error_sender if "error" in last and ERROR_SENDERS.match(last) else None

@@ -4,6 +4,7 @@
 import ast
 import hashlib
 import re
+from itertools import accumulate
 from typing import NamedTuple
 
 NO_MESSAGE = "<none>"
@@ -11,6 +12,8 @@ HASH_DIGITS = 12
 
 _SPACE = re.compile(r"\s+")
 _LITERAL_START = re.compile(r"""([A-Za-z]{0,2})('''|\"\"\"|'|")""")
+_PLAIN = re.compile(r"""[^\\{}'"]+""")
+_PLAIN_IN_HOLE = re.compile(r"""[^\[\](){}'"]+""")
 _FILLER = re.compile(r"(?:\s+|#[^\n]*|\\\n)+")
 
 
@@ -24,11 +27,7 @@ class Source:
     def offset(self, line: int, column: int) -> int:
         """Place in `text`, in bytes, of a line (from 1) and a column (in bytes, from 0)."""
         if self._starts is None:
-            self._starts = [0]
-            place = self.text.find(b"\n")
-            while place != -1:
-                self._starts.append(place + 1)
-                place = self.text.find(b"\n", place + 1)
+            self._starts = [*accumulate(map(len, self.text.splitlines(keepends=True)), initial=0)]
         return self._starts[line - 1] + column
 
     def span(self, node: ast.expr) -> tuple[int, int]:
@@ -178,6 +177,11 @@ def _formatted(text: str, place: int, quote: str, *, raw: bool) -> tuple[str, in
     """The text of one formatted string from after its quote on, and where it ends."""
     said: list[str] = []
     while not text.startswith(quote, place):
+        plain = _PLAIN.match(text, place)
+        if plain is not None:
+            said.append(plain.group())
+            place = plain.end()
+            continue
         two = text[place : place + 2]
         if two in ("{{", "}}"):
             said.append(two)
@@ -202,6 +206,9 @@ def _end_of_hole(text: str, place: int) -> int:
     """Where a replacement field ends, given where it starts: brackets nest, and strings within it may hold any."""
     depth = 1
     while depth:
+        plain = _PLAIN_IN_HOLE.match(text, place)
+        if plain is not None:
+            place = plain.end()
         start = _LITERAL_START.match(text, place)
         if start is not None and not start.group(1):
             # A format specification holds no string, and an expression no apostrophe outside of one.

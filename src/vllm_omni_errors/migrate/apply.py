@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from vllm_omni_errors.migrate import manifest as manifests
@@ -78,10 +78,10 @@ def refuse_foreign(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path, refuse: Callable[[Path], None] = refuse_foreign, elsewhere: str = ELSEWHERE) -> Iterator[Path]:
     """A new directory beside `out`, which takes its place if the block ends well, and is gone if it does not.
 
-    What stood at `out` is checked again (`refuse_foreign`) and replaced in one step; two runs at once take turns.
+    What stood at `out` is checked again (by `refuse`) and replaced in one step; two runs at once take turns.
     Raises MigrationError if it cannot be written, whatever the reason.
     """
     parents: list[Path] = []
@@ -90,12 +90,12 @@ def staged(out: Path) -> Iterator[Path]:
         parents = _make_parents(out)
         staging.mkdir()
         yield staging
-        _swap(staging, out)
+        _swap(staging, out, refuse)
     except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
         _remove_empty(parents)
         if isinstance(error, OSError):
-            raise _cannot_write(out, error) from None
+            raise _cannot_write(out, error, elsewhere) from None
         raise
 
 
@@ -115,10 +115,10 @@ def _remove_empty(directories: list[Path]) -> None:
             directory.rmdir()
 
 
-def _swap(staging: Path, out: Path) -> None:
+def _swap(staging: Path, out: Path, refuse: Callable[[Path], None]) -> None:
     previous = out.with_name(f".{out.name}.{secrets.token_hex(4)}.previous")
     with _turn(out.parent):
-        refuse_foreign(out)
+        refuse(out)
         if not out.exists():
             staging.rename(out)
             return

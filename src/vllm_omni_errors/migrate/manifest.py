@@ -13,6 +13,8 @@ from vllm_omni_errors.migrate.source import PACKAGE, Entry, MigrationError
 PATH = f"{PACKAGE}/_errors_migration.json"
 FORMAT = 1
 LIBRARY = "vllm-omni-errors"
+NOT_HELD = "the stock tree was not held against the ledgers"
+"""What is open for a tree that was migrated before they were asked."""
 
 
 def library_version() -> str:
@@ -50,6 +52,7 @@ class Manifest:
         library_version: version of vllm-omni-errors that ran last.
         phases: phases that are applied, in order.
         tree_sha256: `tree_digest` of everything that was written but this manifest.
+        undecided: entries of the ledgers that were open for the stock tree; phase `finalize` needs that there are none.
     """
 
     source_version: str | None
@@ -58,6 +61,7 @@ class Manifest:
     files: tuple[ChangedFile, ...]
     rewrites: tuple[AppliedRewrite, ...]
     tree_sha256: str
+    undecided: tuple[str, ...] = ()
 
     def dump(self) -> bytes:
         """JSON text, the same bytes for the same manifest."""
@@ -69,6 +73,7 @@ class Manifest:
             "files": [asdict(file) for file in self.files],
             "rewrites": [asdict(rewrite) for rewrite in self.rewrites],
             "tree_sha256": self.tree_sha256,
+            "undecided": self.undecided,
         }
         return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
@@ -89,6 +94,7 @@ def load(content: bytes, label: str) -> Manifest:
             tuple(ChangedFile(**{**row, "phases": tuple(row["phases"])}) for row in document["files"]),
             tuple(AppliedRewrite(**row) for row in document["rewrites"]),
             document["tree_sha256"],
+            tuple(document.get("undecided", [NOT_HELD])),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MigrationError(label, f"its {PATH} is damaged ({type(error).__name__}: {error})", again) from None

@@ -6,23 +6,27 @@ import re
 import tokenize
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import libcst as cst
 
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
+from vllm_omni_errors.migrate.complete import open_entries
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
-from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite, rewrite_module
-from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, Unmatched
+from vllm_omni_errors.migrate.rewrite import PHASES, Phase, Rewrite, rewrite_module, tidy_where_clean
+from vllm_omni_errors.migrate.source import PACKAGE, Matched, MigrationError, Source, Unmatched
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(step, done, total)``; steps are "read", "rewrite", "wheel" and "write"."""
 
 KNOWN_VERSIONS = ("0.30.0",)
+MOST_NAMED = 10
+"""Open entries in the text of an error; the audit lists them all."""
 
 NOTICE = "# This file was changed by vllm-omni-errors {version}: it is not vLLM-Omni's original.\n# Phases: {phases}.\n"
 NOTICE_PATTERN = re.compile(r"^# This file was changed by vllm-omni-errors [^\n]*\n# Phases: [^\n]*\n", re.MULTILINE)
@@ -73,9 +77,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A decoded module, without its byte order mark and without our notice."""
+class _Module:
+    """A module as it is, and decoded, without its byte order mark and without our notice."""
 
+    content: bytes
     text: str
     mark: bytes
 
@@ -99,7 +104,7 @@ def make_plan(
     `unmatched`), or if the source is a migrated tree that was edited afterwards.
     """
     every = tuple(catalogue.ALL if rewrites is None else rewrites)
-    wanted = _phases_up_to(phase)
+    wanted = phases_up_to(phase)
     earlier = _earlier(source, every)
     done = earlier.phases if earlier else ()
     missing = tuple(name for name in wanted if name not in done)
@@ -108,9 +113,12 @@ def make_plan(
         return Plan(version, done, (), (), (), {}, (_nothing_to_do(done, wanted, earlier),))
     chosen = sorted((r for r in every if r.phase in missing), key=lambda r: PHASES.index(r.phase))
     changes, files = _rewrite_all(source, chosen, earlier, version, progress)
+    undecided = earlier.undecided if earlier else _undecided(source, every)
+    if "finalize" in missing and undecided:
+        raise _incomplete(source, undecided)
     applied = tuple(AppliedRewrite(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen)
     phases = tuple(name for name in PHASES if name in done or name in missing)
-    changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied))
+    changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied, undecided))
     notes: tuple[str, ...] = ()
     if version not in KNOWN_VERSIONS:
         notes = (f"The rewrites are written for {_known()}; this is {_named(version)}, and every one found its place.",)
@@ -118,7 +126,8 @@ def make_plan(
     return Plan(version, phases, missing, tuple(changes), applied, reasons, notes)
 
 
-def _phases_up_to(phase: str | None) -> tuple[str, ...]:
+def phases_up_to(phase: str | None) -> tuple[str, ...]:
+    """Names of the phases up to this one, all if None. Raises MigrationError if there is no such phase."""
     names: tuple[str, ...] = PHASES
     if phase is None:
         return names
@@ -193,35 +202,35 @@ def _rewrite_all(
     for rewrite in chosen:
         by_path.setdefault(_path(rewrite), []).append(rewrite)
     files = {file.path: file for file in earlier.files} if earlier else {}
-    changes: list[Change] = []
+    rewritten: dict[str, tuple[_Module, str]] = {}
     unmatched: list[Unmatched] = []
     for done, (path, group) in enumerate(sorted(by_path.items())):
         if progress:
             progress("rewrite", done, len(by_path))
         try:
-            before, after = _rewrite_file(source, path, group, files.get(path), unmatched)
+            module = _read(source, path)
+            rewritten[path] = module, _rewrite(module.text, path, group, unmatched)
         except _UnreadableError as error:
             unmatched += [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+    if unmatched:
+        raise _no_place(source, version, unmatched, chosen)
+    tidied = tidy_where_clean([(module.text, text) for module, text in rewritten.values()])
+    changes: list[Change] = []
+    for (path, (module, _)), text in zip(rewritten.items(), tidied, strict=True):
+        if text == module.text:
             continue
-        if after != before:
-            phases = _file_phases(group, files.get(path))
-            original = files[path].original_sha256 if path in files else manifests.sha256(before)
-            files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
-            changes.append(_change(source, path, before, after))
+        phases = _file_phases(by_path[path], files.get(path))
+        notice = NOTICE.format(version=manifests.library_version(), phases=", ".join(phases))
+        after = module.mark + add_notice(text, notice).encode("utf-8")
+        original = files[path].original_sha256 if path in files else manifests.sha256(module.content)
+        files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
+        changes.append(_change(source, path, module.content, after))
     if progress:
         progress("rewrite", len(by_path), len(by_path))
-    if unmatched:
-        raise _no_place(source, version, unmatched)
     return changes, files
 
 
-def _rewrite_file(
-    source: Source,
-    path: str,
-    group: Sequence[type[Rewrite]],
-    earlier: ChangedFile | None,
-    unmatched: list[Unmatched],
-) -> tuple[bytes, bytes]:
+def _read(source: Source, path: str) -> _Module:
     entry = source.entry(path)
     if entry is None:
         raise _UnreadableError("there is no such file")
@@ -229,26 +238,23 @@ def _rewrite_file(
         raise _UnreadableError(
             f"{entry.path} is a symbolic link to {entry.link}, and what it leads to is not rewritten"
         )
-    before = source.read(path)
-    module = _decode(before)
+    return _decode(source.read(path))
+
+
+def _rewrite(text: str, path: str, group: Sequence[type[Rewrite]], unmatched: list[Unmatched]) -> str:
     try:
-        text, mismatches = rewrite_module(module.text, group)
+        changed, mismatches = rewrite_module(text, group)
     except cst.ParserSyntaxError as error:
         raise _UnreadableError(f"the file does not parse (line {error.raw_line})") from None
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         raise _UnreadableError(f"a rewrite of this file failed ({type(error).__name__} at {place}: {error})") from error
-    if mismatches:
-        by_name = {rewrite.__name__: rewrite for rewrite in group}
-        unmatched += [_unmatched(by_name[miss.rewrite], miss.found) for miss in mismatches]
-        return before, before
-    if text == module.text:
-        return before, before
-    notice = NOTICE.format(version=manifests.library_version(), phases=", ".join(_file_phases(group, earlier)))
-    after = module.mark + add_notice(text, notice).encode("utf-8")
-    _compile(path, after)
-    return before, after
+    by_name = {rewrite.__name__: rewrite for rewrite in group}
+    unmatched += [_unmatched(by_name[miss.rewrite], miss.found, sites=miss.missing) for miss in mismatches]
+    if not mismatches:
+        _compile(path, changed.encode("utf-8"))
+    return changed
 
 
 def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) -> tuple[str, ...]:
@@ -256,7 +262,7 @@ def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) ->
     return tuple(name for name in PHASES if name in names or (earlier and name in earlier.phases))
 
 
-def _decode(content: bytes) -> _Text:
+def _decode(content: bytes) -> _Module:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError as error:
@@ -268,7 +274,7 @@ def _decode(content: bytes) -> _Text:
         text = content[len(mark) :].decode("utf-8")
     except UnicodeDecodeError as error:
         raise _UnreadableError(f"the file is not UTF-8 (byte {error.start + len(mark)})") from None
-    return _Text(remove_notice(text), mark)
+    return _Module(content, remove_notice(text), mark)
 
 
 def _compile(path: str, content: bytes) -> None:
@@ -313,7 +319,7 @@ def remove_notice(text: str) -> str:
 # What did not match
 
 
-def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None) -> Unmatched:
+def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None, sites: tuple[str, ...] = ()) -> Unmatched:
     if reason is None:
         if not found:
             reason = "its place is missing"
@@ -321,17 +327,55 @@ def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None) ->
             reason = "some of its places are missing"
         else:
             reason = "its place is ambiguous"
-    return Unmatched(rewrite.__name__, rewrite.phase, _path(rewrite), rewrite.function, rewrite.hits, found, reason)
+    return Unmatched(
+        rewrite.__name__, rewrite.phase, _path(rewrite), rewrite.function, rewrite.hits, found, reason, sites
+    )
 
 
-def _no_place(source: Source, version: str | None, unmatched: list[Unmatched]) -> MigrationError:
+def _no_place(
+    source: Source, version: str | None, unmatched: list[Unmatched], chosen: Sequence[type[Rewrite]]
+) -> MigrationError:
     count = len(unmatched)
     which = "1 rewrite does" if count == 1 else f"{count} rewrites do"
     if version in KNOWN_VERSIONS:
         next_step = "If this source was edited, give the stock one; if not, please report it."
     else:
         next_step = f"The rewrites are written for {_known()}; give that version."
-    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched))
+    missed = {(row.rewrite, row.path, row.function) for row in unmatched}
+    matched = tuple(
+        Matched(r.__name__, r.phase, _path(r), r.function, r.hits)
+        for r in chosen
+        if (r.__name__, _path(r), r.function) not in missed
+    )
+    if safe := safe_phase([row.phase for row in unmatched], [row.phase for row in matched]):
+        next_step += f" All of --phase {safe} matches here."
+    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched), matched)
+
+
+def safe_phase(unmatched: Collection[str], matched: Collection[str]) -> str | None:
+    """The last phase up to which everything matches, None if there is none."""
+    first = min(PHASES.index(cast(Phase, phase)) for phase in unmatched)
+    safe = [phase for phase in PHASES[:first] if phase in matched]
+    return safe[-1] if safe else None
+
+
+# What the ledgers leave open
+
+
+def _undecided(source: Source, every: Sequence[type[Rewrite]]) -> tuple[str, ...]:
+    """Asked of the stock tree, whichever phase comes first: what is left of it later cannot tell."""
+    return open_entries(source) if any(rewrite.phase == "finalize" for rewrite in every) else ()
+
+
+def _incomplete(source: Source, undecided: tuple[str, ...]) -> MigrationError:
+    count = len(undecided)
+    entries = "1 entry of the ledgers is" if count == 1 else f"{count} entries of the ledgers are"
+    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
+    return MigrationError(
+        source.label,
+        f"{entries} open, and phase finalize needs them decided: {'; '.join(undecided[:MOST_NAMED])}{more}",
+        "Decide them as ledgers/README.md says, or give --phase transports.",
+    )
 
 
 # What comes out
@@ -351,6 +395,7 @@ def _manifest_change(
     changes: Sequence[Change],
     files: Mapping[str, ChangedFile],
     applied: tuple[AppliedRewrite, ...],
+    undecided: tuple[str, ...],
 ) -> Change:
     after = {change.path: change.after for change in changes}
 
@@ -364,6 +409,7 @@ def _manifest_change(
         tuple(file for _, file in sorted(files.items())),
         (*(earlier.rewrites if earlier else ()), *applied),
         manifests.tree_digest(source.entries, read),
+        undecided,
     )
     before = source.read(manifests.PATH) if earlier else None
     return _change(source, manifests.PATH, before, manifest.dump())

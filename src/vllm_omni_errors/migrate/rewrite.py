@@ -4,16 +4,18 @@
 import ast
 import hashlib
 import subprocess
+import tempfile
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import libcst as cst
 from ruff import find_ruff_bin
 
-Phase = Literal["bridge", "requests", "stages", "transports"]
-PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports")
+Phase = Literal["bridge", "requests", "stages", "transports", "finalize"]
+PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports", "finalize")
 
 
 def code(node: cst.CSTNode) -> str:
@@ -71,6 +73,10 @@ class Rewrite(cst.CSTTransformer):
         self.found = 0
         self._stack: list[str] = []
 
+    def missing(self) -> tuple[str, ...]:
+        """Names of the places that were not found, of a rewrite that tells them apart."""
+        return ()
+
     @property
     def qualified_name(self) -> str:
         """Dotted name of the class or function being visited."""
@@ -90,6 +96,9 @@ class Rewrite(cst.CSTTransformer):
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return self._enter(node)
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return self.inside()
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         done = self.on_class(original_node, updated_node) if self.qualified_name == self.function else updated_node
@@ -134,17 +143,28 @@ STYLE = (
 )
 
 
-def _ruff(source: str, *arguments: str) -> str:
-    command = [find_ruff_bin(), *arguments, "--quiet", *STYLE, "-"]
-    return subprocess.run(command, input=source, capture_output=True, encoding="utf-8", check=True).stdout
-
-
-def tidy(source: str) -> str:
+def tidy(sources: Sequence[str]) -> list[str]:
     """Sort imports, drop unused ones and lay out the code, as the upstream project does.
 
-    Raises subprocess.CalledProcessError if the source does not parse.
+    Raises subprocess.CalledProcessError if any of the sources does not parse.
     """
-    return _ruff(_ruff(source, "check", "--select=I,F401", "--fix-only"), "format")
+    with tempfile.TemporaryDirectory(prefix="omni-errors-") as directory:
+        files = [Path(directory, f"{number}.py") for number in range(len(sources))]
+        for file, source in zip(files, sources, strict=True):
+            file.write_text(source, encoding="utf-8", newline="")
+        for command in (("check", "--select=I,F401", "--fix-only"), ("format",)):
+            arguments = (find_ruff_bin(), *command, "--quiet", "--no-cache", *STYLE, *(file.name for file in files))
+            subprocess.run(arguments, cwd=directory, capture_output=True, check=True)
+        return [file.read_bytes().decode("utf-8") for file in files]
+
+
+def tidy_where_clean(changes: Sequence[tuple[str, str]]) -> list[str]:
+    """Texts after a change, given with the text before: what was clean in the upstream project's style stays so.
+
+    Any other keeps its own layout. Raises subprocess.CalledProcessError if any text does not parse.
+    """
+    tidied = iter(tidy([text for change in changes for text in change]))
+    return [neat if same == old else new for (old, new), same, neat in zip(changes, tidied, tidied, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -156,13 +176,14 @@ class Mismatch:
     function: str | None
     expected: int
     found: int
+    missing: tuple[str, ...] = ()
 
 
 def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatch]]:
     """Apply rewrites to one module's source, in order; parse once, generate once.
 
-    A source that is clean in the upstream project's style stays so; any other keeps its own layout.
-    Returns the new text and the rewrites that did not match (the text is then of no use).
+    Returns the new text, to be laid out by `tidy_where_clean`, and the rewrites that did not match (the text is then of
+    no use).
     Raises libcst.ParserSyntaxError if the source does not parse.
     """
     module = cst.parse_module(source)
@@ -172,9 +193,9 @@ def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str,
         transformer = rewrite()
         module = module.visit(transformer)
         if transformer.found != rewrite.hits:
+            found, missing = transformer.found, transformer.missing()
             mismatches.append(
-                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, transformer.found)
+                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, found, missing)
             )
         imports.update(rewrite.imports)
-    changed = add_imports(module, imports).code
-    return (tidy(changed) if not mismatches and tidy(source) == source else changed), mismatches
+    return add_imports(module, imports).code, mismatches

@@ -42,7 +42,10 @@ EXAMPLE = "Give a checkout, a wheel file, or a requirement such as vllm-omni==0.
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A rewrite that did not find its place: `expected` and `found` count places, `reason` has no full stop."""
+    """A rewrite that did not find its place: `expected` and `found` count places, `reason` has no full stop.
+
+    `sites` names what it did not find, where a rewrite has several and the file is there.
+    """
 
     rewrite: str
     phase: str
@@ -51,6 +54,18 @@ class Unmatched:
     expected: int
     found: int
     reason: str
+    sites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A rewrite that found all its places, and was not applied because another did not."""
+
+    rewrite: str
+    phase: str
+    path: str
+    function: str | None
+    places: int
 
 
 class MigrationError(Exception):
@@ -61,14 +76,23 @@ class MigrationError(Exception):
         reason: what is wrong, without a full stop.
         next_step: what the user can do, one or more sentences.
         unmatched: every rewrite that did not find its place, if that is the reason.
+        matched: then, the others.
     """
 
-    def __init__(self, subject: str, reason: str, next_step: str, unmatched: tuple[Unmatched, ...] = ()) -> None:
+    def __init__(
+        self,
+        subject: str,
+        reason: str,
+        next_step: str,
+        unmatched: tuple[Unmatched, ...] = (),
+        matched: tuple[Matched, ...] = (),
+    ) -> None:
         super().__init__(f"{subject}: {reason}. {next_step}")
         self.subject = subject
         self.reason = reason
         self.next_step = next_step
         self.unmatched = unmatched
+        self.matched = matched
 
 
 class Kind(StrEnum):

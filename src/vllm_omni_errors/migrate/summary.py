@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a migration did, or why it could not, for a terminal and as JSON."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -11,7 +13,9 @@ from rich.text import Text
 
 from vllm_omni_errors.migrate import Result, RewriteRow
 from vllm_omni_errors.migrate.manifest import LIBRARY, library_version
-from vllm_omni_errors.migrate.source import MigrationError
+from vllm_omni_errors.migrate.rewrite import PHASES
+from vllm_omni_errors.migrate.series import Series
+from vllm_omni_errors.migrate.source import Matched, MigrationError
 
 MOST_ROWS = 60
 FOLDER_PARTS = 2
@@ -20,7 +24,9 @@ FOLDER_PARTS = 2
 def show_result(console: Console, result: Result) -> None:
     """Print the rewrites by phase and file, the totals, and where everything lies."""
     if len(result.rewrites) > MOST_ROWS:
-        _show_folders(console, result)
+        _show_folders(console, result.rewrites)
+        _line(console, "Every rewrite with its reason: --json FILE; every change: --diff FILE.")
+        console.print()
     elif result.rewrites:
         _show_rewrites(console, result)
     for note in result.notes:
@@ -39,6 +45,24 @@ def show_result(console: Console, result: Result) -> None:
             _line(console, f"{name + ':':<7}{path}")
     depends = " (the wheel depends on it)" if result.wheel else ""
     _line(console, f"Needs: {LIBRARY} {library_version()} or later where it runs{depends}.")
+
+
+def show_series(console: Console, series: Series) -> None:
+    """Print the patches, and what they apply to."""
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    table.add_column("Patch", no_wrap=True)
+    table.add_column("Files", justify="right")
+    table.add_column("Lines", justify="right")
+    for patch in series.patches:
+        table.add_row(patch.subject, str(patch.files), f"+{patch.added} -{patch.removed}")
+    console.print(table)
+    _line(console, "")
+    _line(console, f"Patches: {series.directory}/*.patch, in this order; `git am` applies them.")
+    _line(
+        console,
+        f"Base:    vLLM-Omni {series.version or 'of unknown version'}, committed: `git rev-parse HEAD:vllm_omni` is"
+        f" {series.base} before the first and {series.result} after the last.",
+    )
 
 
 def _show_rewrites(console: Console, result: Result) -> None:
@@ -63,24 +87,22 @@ def _show_rewrites(console: Console, result: Result) -> None:
     console.print()
 
 
-def _show_folders(console: Console, result: Result) -> None:
-    """One line for each phase and folder, for a run of more rewrites than anybody reads in a terminal."""
+def _show_folders(console: Console, rows: Sequence[RewriteRow | Matched]) -> None:
+    """One line for each phase and folder, for more rewrites than anybody reads in a terminal."""
     table = Table(show_edge=False, pad_edge=False, box=None)
     table.add_column("Phase", no_wrap=True)
     table.add_column("Folder", overflow="fold")
     for column in ("Files", "Rewrites", "Places"):
         table.add_column(column, justify="right")
 
-    def place(row: RewriteRow) -> tuple[int, str]:
-        return result.phases.index(row.phase), "/".join(row.path.split("/")[1:-1][:FOLDER_PARTS]) or "."
+    def place(row: RewriteRow | Matched) -> tuple[int, str]:
+        return _phase_number(row.phase), "/".join(row.path.split("/")[1:-1][:FOLDER_PARTS]) or "."
 
-    for (phase, folder), group in groupby(sorted(result.rewrites, key=place), key=place):
-        rows = list(group)
-        numbers = (len({row.path for row in rows}), len(rows), sum(row.places for row in rows))
-        table.add_row(result.phases[phase], folder, *map(str, numbers))
+    for (phase, folder), group in groupby(sorted(rows, key=place), key=place):
+        members = list(group)
+        numbers = (len({row.path for row in members}), len(members), sum(row.places for row in members))
+        table.add_row(PHASES[phase], folder, *map(str, numbers))
     console.print(table)
-    _line(console, "Every rewrite with its reason: --json FILE; every change: --diff FILE.")
-    console.print()
 
 
 def _grid(widest: int) -> Table:
@@ -92,16 +114,30 @@ def _grid(widest: int) -> Table:
 
 
 def show_unmatched(console: Console, error: MigrationError) -> None:
-    """Print every rewrite that did not find its place; nothing if that was not the reason."""
+    """Print which rewrites found their places and which did not, by phase; nothing if that was not the reason."""
     if not error.unmatched:
         return
+    if error.matched:
+        console.print(Text("What matched", style="bold"))
+        _show_folders(console, error.matched)
+        console.print()
     table = Table(title="What did not match", title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("Rewrite", "File", "Function", "Expected", "Found", "Reason"):
+    for column in ("Phase", "Rewrite", "File", "Function", "Expected", "Found", "Reason"):
         table.add_column(column, overflow="fold", justify="right" if column in ("Expected", "Found") else "left")
-    for row in error.unmatched:
+    for row in sorted(error.unmatched, key=lambda row: _phase_number(row.phase)):
         function = row.function or "(module)"
-        table.add_row(row.rewrite, row.path, function, str(row.expected), str(row.found), Text(row.reason))
+        reason = Text("\n".join([row.reason, *row.sites]))
+        table.add_row(row.phase, row.rewrite, row.path, function, str(row.expected), str(row.found), reason)
     console.print(table)
+    console.print()
+    totals = Table(show_edge=False, pad_edge=False, box=None)
+    totals.add_column("Phase", no_wrap=True)
+    for column in ("Matched", "Not matched"):
+        totals.add_column(column, justify="right")
+    for phase, matched, unmatched in _by_phase(error):
+        totals.add_row(phase, str(matched), str(unmatched))
+    console.print(totals)
+    _line(console, "Nothing was written. Every rewrite by itself: --json FILE.")
 
 
 def error_json(error: MigrationError) -> dict[str, Any]:
@@ -111,9 +147,26 @@ def error_json(error: MigrationError) -> dict[str, Any]:
             "subject": error.subject,
             "reason": error.reason,
             "next_step": error.next_step,
+            "phases": [
+                {"phase": phase, "matched": matched, "unmatched": unmatched}
+                for phase, matched, unmatched in _by_phase(error)
+            ],
+            "matched": [asdict(row) for row in error.matched],
             "unmatched": [asdict(row) for row in error.unmatched],
         }
     }
+
+
+def _by_phase(error: MigrationError) -> list[tuple[str, int, int]]:
+    """Each phase that was asked for, with the numbers of rewrites that matched and that did not."""
+    matched = Counter(row.phase for row in error.matched)
+    unmatched = Counter(row.phase for row in error.unmatched)
+    return [(phase, matched[phase], unmatched[phase]) for phase in PHASES if phase in {*matched, *unmatched}]
+
+
+def _phase_number(phase: str) -> int:
+    names: Sequence[str] = PHASES
+    return names.index(phase)
 
 
 def _phases(result: Result) -> str:

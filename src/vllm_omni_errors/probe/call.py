@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as data: what is sent, what is shown of it, and the shell command that sends it again."""
+"""A request, or a conversation, as data: what is sent, what is shown of it, and the command that sends it again."""
 
 import base64
 import json
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BODY_SHOWN_CHARACTERS = 2_000
+MESSAGE_SHOWN_CHARACTERS = 600
 # Longer texts and lists are written as a product in the command, when they are one.
 LITERAL_CHARACTERS = 200
 LITERAL_ITEMS = 20
@@ -29,7 +30,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. At most one of `json`, `content` and `form` (with `files`) is set."""
+    """One request. At most one of `json`, `content` and `form` (with `files`) is set.
+
+    `route` is the route's template where the path is made from one. `official`: sent by the official client.
+    """
 
     method: str
     path: str
@@ -39,6 +43,8 @@ class Call:
     files: tuple[File, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     query: str = ""
+    route: str = ""
+    official: bool = False
 
     @property
     def target(self) -> str:
@@ -59,9 +65,35 @@ class Call:
         return arguments
 
 
+@dataclass(frozen=True, slots=True)
+class Talk(Call):
+    """A conversation over a WebSocket; `method` is `WebSocket`.
+
+    `sent`: each a text, bytes, or an object that is sent as JSON. `packed`: objects are msgpack in both directions.
+    `errors`: so many error events are expected; `None`: the session should end by itself.
+    """
+
+    sent: tuple[Any, ...] = ()
+    packed: bool = False
+    errors: int | None = None
+
+
+def socket(path: str, *sent: Any, packed: bool = False, errors: int | None = None, query: str = "") -> Talk:
+    """A conversation that sends these messages."""
+    return Talk("WebSocket", path, query=query, sent=sent, packed=packed, errors=errors)
+
+
+def shown_message(message: Any) -> str:
+    """A message of a socket for people, bounded."""
+    text = message if isinstance(message, str | bytes) else json.dumps(message, ensure_ascii=False, default=repr)
+    return bounded(repr(text) if isinstance(text, bytes) else text, MESSAGE_SHOWN_CHARACTERS)
+
+
 def shown_body(call: Call) -> str:
     """The body for people, at most `BODY_SHOWN_CHARACTERS` and a note about the rest."""
-    if call.json is not None:
+    if isinstance(call, Talk):
+        text = "\n".join(shown_message(message) for message in call.sent)
+    elif call.json is not None:
         text = json.dumps(call.json, ensure_ascii=False)
     elif call.content is not None:
         text = call.content.decode("utf-8", "backslashreplace")
@@ -84,7 +116,17 @@ def curl(call: Call, base_url: str, hidden_headers: Mapping[str, str] | None = N
 
     The values of `hidden_headers` are left for the reader to fill in.
     """
-    words = ["curl", "-sS", "-i", "-X", call.method, shlex.quote(base_url + call.target)]
+    if isinstance(call, Talk):
+        return f"# python -m websockets {base_url.replace('http', 'ws', 1)}{call.target}, then send the messages above"
+    words = [
+        "curl",
+        "-sS",
+        "-i",
+        *(["-N"] if _streams(call) else []),
+        "-X",
+        call.method,
+        shlex.quote(base_url + call.target),
+    ]
     headers = {**dict.fromkeys(hidden_headers or (), HIDDEN), **call.headers}
     feed = ""
     if call.json is not None:
@@ -109,6 +151,10 @@ def curl(call: Call, base_url: str, hidden_headers: Mapping[str, str] | None = N
     words += [part for name, value in headers.items() for part in ("-H", shlex.quote(f"{name}: {value}"))]
     command = feed + " ".join(words)
     return command if len(command) <= COMMAND_CHARACTERS else f"# {call.method} {call.target}: too long for a command"
+
+
+def _streams(call: Call) -> bool:
+    return isinstance(call.json, dict) and bool(call.json.get("stream") or call.json.get("stream_format"))
 
 
 def _literal(value: Any) -> str:

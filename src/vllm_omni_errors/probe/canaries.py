@@ -51,9 +51,10 @@ class Canaries:
 
     def found_in(self, texts: Iterable[str]) -> list[str]:
         """What came back, in words; empty when nothing did."""
+        lowered = "\n".join(texts).lower()
+        return [words for words, mark in self.marks() if mark[:RECOGNISED_LENGTH].lower() in lowered]
+
+    def secret_in(self, texts: Iterable[str]) -> bool:
+        """Whether a header that the user gave came back."""
         everything = "\n".join(texts)
-        lowered = everything.lower()
-        found = [words for words, mark in self.marks() if mark[:RECOGNISED_LENGTH].lower() in lowered]
-        if any(secret in everything for secret in self.secrets if len(secret) >= SECRET_LENGTH_MINIMUM):
-            found.append("a header given with --header")
-        return found
+        return any(secret in everything for secret in self.secrets if len(secret) >= SECRET_LENGTH_MINIMUM)

@@ -2,18 +2,20 @@
 """Sending one request and bringing back whatever happened: an answer, or how it failed to come."""
 
 import asyncio
+import base64
 import ipaddress
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
+from aiolimiter import AsyncLimiter
 
-from vllm_omni_errors.probe.call import HIDDEN, Call, bounded, curl, shown_body
+from vllm_omni_errors.probe import official, sockets
+from vllm_omni_errors.probe.answer import Answer, Failure
+from vllm_omni_errors.probe.call import HIDDEN, Call, Talk, bounded, curl, shown_body
 from vllm_omni_errors.probe.canaries import SECRET_LENGTH_MINIMUM
 from vllm_omni_errors.probe.record import Evidence, Finding, ProbeError
 
@@ -22,43 +24,15 @@ BODY_SHOWN_CHARACTERS = 4_000
 HEADER_SHOWN_CHARACTERS = 300
 HEADERS_SHOWN = 30
 
-Failure = Literal["refused", "dropped", "timeout", "invalid"]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one request brought. `status` is `None` when no whole answer came; then `failure` and `problem` say how.
-
-    `body` holds at most `BODY_READ_BYTES`. `seconds` is until the last byte, or until the probe gave up.
-    """
-
-    call: Call
-    seconds: float
-    status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    failure: Failure | None = None
-    problem: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.body.decode("utf-8", "backslashreplace")
-
-    def json(self) -> Any:
-        """The body's JSON value, or `None` where it is not JSON."""
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return None
-
 
 class Client:
     """One server. Each request has a connection of its own: a kept one that the server closes would be a false alarm.
 
-    Raises `ProbeError` for a URL that is not HTTP. `headers` go with every request and are never shown.
+    Raises `ProbeError` for a URL that is not HTTP. `headers` go with every request and are never shown. No more than
+    `requests_per_second` are sent in any second.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], requests_per_second: float = 1_000) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -72,8 +46,10 @@ class Client:
         self.root = urlunsplit((parts.scheme, netloc, self.prefix, "", ""))
         self.is_local = _is_loopback(parts.hostname)
         self._headers = dict(headers)
+        self._limit = AsyncLimiter(requests_per_second, 1)
+        self._credentials = (parts.username, parts.password or "") if parts.username else None
         self._http = httpx.AsyncClient(
-            auth=(parts.username, parts.password or "") if parts.username else None,
+            auth=self._credentials,
             headers=self._headers,
             limits=httpx.Limits(max_keepalive_connections=0),
             timeout=None,
@@ -91,6 +67,22 @@ class Client:
 
     async def send(self, call: Call, deadline_s: float) -> Answer:
         """Send `call` and wait at most `deadline_s` for the whole answer. Raises nothing that the server causes."""
+        await self._limit.acquire()
+        if isinstance(call, Talk):
+            return await sockets.converse(self.root, call, self.every_header, deadline_s, proxied=not self.is_local)
+        if call.official:
+            return await official.ask(self.root, call, self.every_header, deadline_s, proxied=not self.is_local)
+        return await self._request(call, deadline_s)
+
+    @property
+    def every_header(self) -> dict[str, str]:
+        """The user's headers, and the credentials of the URL as one."""
+        if self._credentials is None:
+            return self._headers
+        encoded = base64.b64encode(":".join(self._credentials).encode()).decode()
+        return {"Authorization": f"Basic {encoded}"} | self._headers
+
+    async def _request(self, call: Call, deadline_s: float) -> Answer:
         began = time.monotonic()
 
         def failed(failure: Failure, problem: str) -> Answer:
@@ -137,7 +129,7 @@ class Client:
             response = {
                 "status": answer.status,
                 "headers": {name: self._scrubbed(bounded(value, HEADER_SHOWN_CHARACTERS)) for name, value in headers},
-                "body": self._scrubbed(bounded(answer.text, BODY_SHOWN_CHARACTERS)),
+                "body": self._scrubbed(bounded(answer.shown, BODY_SHOWN_CHARACTERS)),
             }
         return Evidence(request, response, round(answer.seconds, 3), answer.problem, expected, counted, findings)
 

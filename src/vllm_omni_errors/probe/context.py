@@ -8,6 +8,7 @@ from typing import Any
 from vllm_omni_errors.probe.call import Call
 from vllm_omni_errors.probe.canaries import Canaries
 from vllm_omni_errors.probe.client import Client
+from vllm_omni_errors.probe.contract import Contract, recognise
 from vllm_omni_errors.probe.counters import Counters
 from vllm_omni_errors.probe.media import MediaServer
 from vllm_omni_errors.probe.record import ProbeError
@@ -21,6 +22,7 @@ ROUTES = (
     ("POST", "/v1/responses"),
     ("POST", "/v1/images/generations"),
     ("POST", "/v1/images/edits"),
+    ("POST", "/v1/audio/speech"),
     ("POST", "/tokenize"),
 )
 RIG_MODEL = "tiny"
@@ -31,7 +33,8 @@ class Pace:
     """How long the probe waits, in seconds; `attempts` is how often a measurement of a counter is repeated.
 
     `deadline_s`: for an answer that needs no generation. `generation_s`: for one that does. `ready_s`: for each
-    question about what is there. `recovery_s`: for a server that does not answer any more to come back.
+    question about what is there. `recovery_s`: for a server that does not answer any more to come back. `poll_s`:
+    between two questions about a job. `requests_per_second`: at most, of all kinds together.
     """
 
     deadline_s: float = 15.0
@@ -40,6 +43,8 @@ class Pace:
     recovery_s: float = 90.0
     recovery_pause_s: float = 1.0
     attempts: int = 3
+    requests_per_second: float = 20.0
+    poll_s: float = 0.2
 
 
 @dataclass
@@ -56,6 +61,11 @@ class Context:
     counters: Counters | None = None
     maximum_tokens: int | None = None
     rig_missing: str | None = None
+    faults_in_front: bool = False
+    scripted: bool = False
+    contract: Contract = Contract.OMNI
+    read_only: bool = False
+    destructive: bool = False
     server: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -70,12 +80,13 @@ class Context:
         return self.unserved.get(path)
 
 
-async def discover(context: Context, model: str | None) -> None:
-    """Fill `context` from what the server says of itself.
+async def discover(context: Context, model: str | None, contract: Contract | None = None) -> None:
+    """Fill `context` from what the server says of itself; `contract` is found out where it is not given.
 
     Raises `ProbeError` when nothing answers HTTP there, or when there is no model to ask for.
     """
     await _find_routes(context)
+    context.contract = recognise({path for _, path in context.routes}) if contract is None else contract
     await _find_model(context, model)
     version = await _get(context, "/version")
     if isinstance(version, dict):

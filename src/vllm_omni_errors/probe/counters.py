@@ -14,8 +14,9 @@ from enum import Enum, auto
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from vllm_omni_errors.probe.answer import Answer
 from vllm_omni_errors.probe.call import Call
-from vllm_omni_errors.probe.client import Answer, Client
+from vllm_omni_errors.probe.client import Client
 
 COUNTER = "http_requests_total"
 READ_DEADLINE_S = 5.0
@@ -83,7 +84,7 @@ class Counters:
         for answer in answers:
             if answer.status is None:
                 return Measurement(Outcome.UNKNOWN, "not judged: there was no answer")
-            key = f"{answer.call.method} {answer.call.path}"
+            key = f"{answer.call.method} {answer.call.route or answer.call.path}"
             calls[key] = answer.call
             expected.setdefault(key, Counter())[f"{answer.status // 100}xx"] += 1
         measurement = Measurement(Outcome.UNKNOWN, "not judged: /metrics did not answer")
@@ -104,7 +105,7 @@ _BADNESS = {Outcome.RIGHT: 0, Outcome.UNKNOWN: 1, Outcome.UNCOUNTED: 2, Outcome.
 
 
 def _compare(call: Call, before: Series, after: Series, expected: Counter[str]) -> Measurement:
-    handlers = {call.path, UNMATCHED_HANDLER}
+    handlers = {call.route or call.path, UNMATCHED_HANDLER}
 
     def mine(series: Series) -> Counter[str]:
         classes: Counter[str] = Counter()

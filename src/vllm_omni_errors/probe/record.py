@@ -3,8 +3,9 @@
 
 `Report.to_json()` gives `{"checks": [...], "passed": int, "failed": int, "skipped": int, ...}`. Each check is
 `{"id", "transport", "name", "rule", "source", "verdict": "pass" | "fail" | "skip", "why", "seconds", "findings",
-"evidence"}`; each piece of evidence is one exchange with the server: `{"request", "response", "seconds", "problem",
-"expected", "counted", "findings"}`, all texts bounded, nothing secret.
+"beyond", "evidence"}`, where `beyond` are rules that broke but that this kind of server never promised; each piece of
+evidence is one exchange with the server: `{"request", "response", "seconds", "problem", "expected", "counted",
+"findings"}`, all texts bounded, nothing secret.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 Verdict = Literal["pass", "fail", "skip"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class ProbeError(Exception):
@@ -22,10 +23,11 @@ class ProbeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule: its name (see `rules.RULES`) and what was seen."""
+    """One broken rule: its name (see `rules.RULES`), what was seen, and the least contract that has the rule."""
 
     rule: str
     text: str
+    contract: str = "openai"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The verdict on one check. `why` is one line for people; `findings` say which rules broke."""
+    """The verdict on one check. `why` is one line for people; `findings` say which rules broke.
+
+    `beyond` are broken rules that are not in the server's own contract; they fail nothing.
+    """
 
     id: str
     transport: str
@@ -58,12 +63,16 @@ class Result:
     why: str
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
+    beyond: tuple[Finding, ...] = ()
     evidence: tuple[Evidence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything about one run. `started` is UTC in ISO 8601; `server` holds what the server says of itself."""
+    """Everything about one run. `started` is UTC in ISO 8601; `server` holds what the server says of itself.
+
+    `contract` is the one that it was held to (`contract.Contract.word`).
+    """
 
     url: str
     model: str
@@ -73,6 +82,7 @@ class Report:
     server: dict[str, Any]
     notes: tuple[str, ...]
     checks: tuple[Result, ...] = field(default=())
+    contract: str = "omni"
 
     def count(self, verdict: Verdict) -> int:
         return Counter(check.verdict for check in self.checks)[verdict]

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that every answer is held to, whatever the check (contract, sections 1 to 4).
 
-`judge(answer, expect, canaries)` returns one `Finding` per broken rule. `Expect` says what is particular to a check.
+`Expect` says what is particular to a check; its `judge` gives one `Finding` per broken rule, each with the least
+contract that has the rule. The rules for streams, sockets, jobs and the official client apply these to the error
+objects that they find.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
+from vllm_omni_errors.probe.answer import Answer
 from vllm_omni_errors.probe.canaries import Canaries
-from vllm_omni_errors.probe.client import Answer
+from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.record import Finding
 
 MESSAGE_CHARACTERS = 2_000
@@ -43,7 +47,7 @@ TYPES: Mapping[int, frozenset[str]] = {
 CATALOGUE_TYPES = frozenset().union(*TYPES.values())
 PHRASES: Mapping[str, int] = {status.phrase: int(status) for status in HTTPStatus}
 
-# What no error text may hold, planted by us or not (contract, section 3).
+# What no error text may hold, planted by us or not (contract, section 3): first what is a weakness on any server.
 LEAKS: Mapping[str, re.Pattern[str]] = {
     "a traceback": re.compile(r'Traceback \(most recent call last\)|File \\?"[^"\n]{1,300}", line \d+'),
     "a file path": re.compile(
@@ -51,18 +55,53 @@ LEAKS: Mapping[str, re.Pattern[str]] = {
         r"site-packages|\b\w+/\w+\.py\b"
     ),
     "a memory address": re.compile(r"\b0x[0-9a-fA-F]{6,}\b"),
-    "a rejected value": re.compile(r"\b(?:input_)?value=|\(parameter="),
-    "the input of a validation error": re.compile(r"""['"](?:input|ctx)\\?['"]: """),
     "the repr of an object": re.compile(r"<[\w.]+ object|<class '|<function |<bound method "),
     "credentials of a URL": re.compile(r"://[^/\s\"'@]+:[^/\s\"'@]+@"),
+    "a key": re.compile(r"-----BEGIN |\bsk-[A-Za-z0-9]{16,}|\bBearer [\w.-]{16,}"),
+}
+
+ECHOES: Mapping[str, re.Pattern[str]] = {
+    "a rejected value": re.compile(r"\b(?:input_)?value=|\(parameter="),
+    "the input of a validation error": re.compile(r"""['"](?:input|ctx)\\?['"]: """),
     "a data URI": re.compile(r"\bdata:[\w.+-]+/[\w.+-]+[;,]"),
     "a long run of base64 or hex": re.compile(r"[A-Za-z0-9+/_-]{150,}"),
     "a tensor or an array": re.compile(r"\btensor\(|\barray\(\["),
-    "a key": re.compile(r"-----BEGIN |\bsk-[A-Za-z0-9]{16,}|\bBearer [\w.-]{16,}"),
     "a link into a library's documentation": re.compile(r"errors\.pydantic\.dev"),
 }
 
+# What says `x-should-retry: false` (contract, section 1).
+NEVER_RETRIED = frozenset({(409, "ConflictError"), (501, "NotImplementedError"), (504, "GatewayTimeoutError")})
+
+# Of an ordinary request: nothing else about the route can be judged then.
+UNSERVED_STATUSES = frozenset({404, 501, 503})
+
 Shape = Callable[[Answer], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an answer broke; `skip` says why the check does not apply, `unserved` that its route never will."""
+
+    findings: tuple[Finding, ...] = ()
+    skip: str | None = None
+    unserved: bool = False
+
+
+class Expectation(Protocol):
+    """What is right for one exchange, on whatever transport."""
+
+    @property
+    def success(self) -> bool:
+        """Whether an ordinary answer, which may take as long as a generation, is right."""
+        ...
+
+    def describe(self) -> str:
+        """One line: what would have been right."""
+        ...
+
+    def judge(self, answer: Answer, canaries: Canaries, contract: Contract) -> Judgement:
+        """What `answer` broke, of a server with that contract."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +123,10 @@ class Expect:
     header: tuple[str, str] | None = None
     shape: Shape | None = None
     accepted: str | None = None
+    lenient: bool = True
     unserved: frozenset[int] = field(default=frozenset())
+    absent: frozenset[int] = UNSERVED_STATUSES
+    beyond: frozenset[str] = field(default=frozenset())
 
     @property
     def success(self) -> bool:
@@ -105,10 +147,29 @@ class Expect:
             words += f", header {self.header[0]} with {self.header[1]}"
         return words
 
+    def judge(self, answer: Answer, canaries: Canaries, contract: Contract) -> Judgement:
+        """All rules that `answer` breaks, the plainest first; nothing when it is right."""
+        findings = broken_rules(answer, self, canaries)
+        if answer.status is None or answer.status in self.statuses:
+            return Judgement(findings)
+        accepted = self.accepted or (ACCEPTED if self.lenient and contract is Contract.OPENAI else None)
+        if accepted and is_ordinary(answer):
+            return Judgement(skip=accepted)
+        if answer.status in self.unserved or (self.success and contract is not Contract.OMNI):
+            message = error_object(answer).get("message", answer.text[:SHOWN_CHARACTERS])
+            certain = answer.status in self.absent or contract is not Contract.OMNI
+            words = "not served here" if certain else "may not be served here"
+            kept = tuple(finding for finding in findings if finding.rule != "status")
+            return Judgement(kept, f"{words}: {answer.status} {message!r}", certain and self.success)
+        return Judgement(findings)
 
-def success(shape: Shape, *, unserved: tuple[int, ...] = ()) -> Expect:
-    """An ordinary answer of the given shape; one of `unserved` instead means that the server has no such model."""
-    return Expect(frozenset({200}), shape=shape, unserved=frozenset(unserved))
+
+ACCEPTED = "this server takes it, and promised nothing about it"
+
+
+def success(shape: Shape, *, unserved: tuple[int, ...] = (), absent: frozenset[int] = UNSERVED_STATUSES) -> Expect:
+    """An ordinary answer of the given shape; see `Expect` for what else says that the server has no such model."""
+    return Expect(frozenset({200}), shape=shape, unserved=frozenset(unserved), absent=absent)
 
 
 def refused(
@@ -119,17 +180,60 @@ def refused(
     message: str | None = None,
     header: tuple[str, str] | None = None,
     accepted: str | None = None,
+    lenient: bool = True,
+    unserved: tuple[int, ...] = (),
+    beyond: tuple[str, ...] = (),
 ) -> Expect:
     """An error answer with one of `statuses`; see `Expect`."""
-    return Expect(frozenset(statuses), frozenset(types), param, stage, message, header, accepted=accepted)
+    return Expect(
+        frozenset(statuses), frozenset(types), param, stage, message, header,
+        accepted=accepted, lenient=lenient, unserved=frozenset(unserved), beyond=frozenset(beyond),
+    )  # fmt: skip
 
 
-def judge(answer: Answer, expect: Expect, canaries: Canaries) -> tuple[Finding, ...]:
+def broken_rules(answer: Answer, expect: Expect, canaries: Canaries) -> tuple[Finding, ...]:
     """All rules that `answer` breaks, the plainest first; empty when it is right."""
     if answer.status is None:
         return (Finding("answered", answer.problem or "no answer"),)
-    findings = [Finding(name, text) for name, rule in RULES for text in rule(answer, expect, canaries)]
-    return tuple(findings)
+    findings: dict[tuple[str, str], Finding] = {}
+    for name, contract, rule in RULES:
+        least = Contract.OMNI if name in expect.beyond else contract
+        for text in rule(answer, expect, canaries):
+            findings.setdefault((name, text), Finding(name, text, least.word))
+    return tuple(findings.values())
+
+
+def of_error(answer: Answer, error: Any) -> Answer:
+    """The HTTP answer that an error object found inside `answer` would have been."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else 500
+    return Answer(answer.call, answer.seconds, status, body=json.dumps({"error": error}).encode())
+
+
+def broken_inside(answer: Answer, error: Any, expect: Expect, canaries: Canaries) -> tuple[Finding, ...]:
+    """The rules that an error object breaks which came in an event, a message or a job instead of an HTTP answer."""
+    seen = of_error(answer, error)
+    findings = broken_rules(seen, replace(expect, header=None), canaries)
+    has_code = isinstance(error, dict) and error.get("code") == seen.status
+    code = () if has_code else (Finding("code", f"error.code is {shown(_get(error, 'code'))}", Contract.VLLM.word),)
+    kept = tuple(f for f in findings if f.rule not in ("code", "ids", "retry") and (has_code or f.rule != "status"))
+    missing = [key for key in IDS if isinstance(error, dict) and key not in error]
+    ids = (Finding("ids", f"no {', '.join(missing)}", Contract.OMNI.word),) if missing else ()
+    return (*kept, *code, *ids)
+
+
+def _get(error: Any, key: str) -> Any:
+    return error.get(key) if isinstance(error, dict) else None
+
+
+def is_ordinary(answer: Answer) -> bool:
+    """Whether an answer is a success with something in it; a list of no images, say, is none."""
+    if answer.status != 200 or is_error(answer):
+        return False
+    body = answer.json()
+    if isinstance(body, dict):
+        return any(bool(body.get(key)) for key in ("data", "choices", "tokens", "output", "content", "embedding"))
+    return bool(answer.body) and answer.headers.get("content-type", "").partition(";")[0] != "application/json"
 
 
 def is_error(answer: Answer) -> bool:
@@ -160,6 +264,11 @@ def error_object(answer: Answer) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
+def _status_class(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if answer.status is not None and answer.status // 100 not in {status // 100 for status in expect.statuses}:
+        yield f"answered {answer.status}, expected {expect.describe()}"
+
+
 def _status(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
     if answer.status not in expect.statuses:
         yield f"answered {answer.status}, expected {expect.describe()}"
@@ -174,7 +283,7 @@ def _success(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str
 
 def _error_as_success(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
     if answer.status is not None and answer.status < 400 and (inside := error_inside(answer)) is not None:
-        yield f"HTTP {answer.status} with an error inside: {_shown(inside)}"
+        yield f"HTTP {answer.status} with an error inside: {shown(inside)}"
 
 
 def _envelope(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -182,30 +291,37 @@ def _envelope(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[st
         return
     body = answer.json()
     if not isinstance(body, dict) or not isinstance(body.get("error"), dict):
-        yield f"the body is not the error object: {_shown(body if body is not None else answer.text)}"
+        yield f"the body is not the error object: {shown(body if body is not None else answer.text)}"
+    elif not isinstance(body["error"].get("message"), str) or not body["error"]["message"].strip():
+        yield f"error.message is {shown(body['error'].get('message'))}"
+
+
+def _fields(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    error = error_object(answer)
+    if answer.status is None or answer.status < 400 or not error:
         return
-    extra = sorted(body.keys() - {"error"})
-    if extra:
-        yield f"the body has more than the error: {', '.join(extra)}"
-    error = body["error"]
-    missing = [key for key in ENVELOPE if key not in error and key not in IDS]
-    if missing:
+    if missing := [key for key in ENVELOPE if key not in error and key not in IDS]:
         yield f"the error has no {', '.join(missing)}"
-    unknown = sorted(error.keys() - ENVELOPE.keys())
-    if unknown:
-        yield f"the error has unknown fields: {', '.join(unknown)}"
     for key, kinds in ENVELOPE.items():
         value = error.get(key)
         if key in error and (not isinstance(value, kinds) or isinstance(value, bool)):
-            yield f"error.{key} is {_shown(value)}"
-    if isinstance(error.get("message"), str) and not error["message"].strip():
-        yield "error.message is empty"
+            yield f"error.{key} is {shown(value)}"
+
+
+def _additions(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    body = answer.json()
+    if answer.status is None or answer.status < 400 or not isinstance(body, dict) or not error_object(answer):
+        return
+    if extra := sorted(body.keys() - {"error"}):
+        yield f"the body has more than the error: {', '.join(extra)}"
+    if unknown := sorted(body["error"].keys() - ENVELOPE.keys()):
+        yield f"the error has unknown fields: {', '.join(unknown)}"
 
 
 def _code(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
     error = error_object(answer)
     if answer.status is not None and answer.status >= 400 and "code" in error and error["code"] != answer.status:
-        yield f"status {answer.status}, but error.code {_shown(error['code'])}"
+        yield f"status {answer.status}, but error.code {shown(error['code'])}"
 
 
 def _type(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -235,9 +351,9 @@ def _param(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
         return
     param = error_object(answer).get("param")
     if not isinstance(param, str) or not param:
-        yield f"error.param is {_shown(param)}, expected {expect.param or 'the name of the field'}"
+        yield f"error.param is {shown(param)}, expected {expect.param or 'the name of the field'}"
     elif expect.param and param.rpartition(".")[2] != expect.param:
-        yield f"error.param is {_shown(param)}, expected {expect.param}"
+        yield f"error.param is {shown(param)}, expected {expect.param}"
 
 
 def _stage(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -249,7 +365,7 @@ def _stage(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
 def _message(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
     message = error_object(answer).get("message")
     if expect.message and answer.status in expect.statuses and message != expect.message:
-        yield f"error.message is {_shown(message)}, expected {expect.message!r}"
+        yield f"error.message is {shown(message)}, expected {expect.message!r}"
 
 
 def _header(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -257,7 +373,7 @@ def _header(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]
         name, text = expect.header
         value = answer.headers.get(name)
         if value is None or text not in value:
-            yield f"header {name} is {_shown(value)}, expected one with {text}"
+            yield f"header {name} is {shown(value)}, expected one with {text}"
 
 
 def _request_id(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -266,7 +382,7 @@ def _request_id(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[
     header = answer.headers.get("x-request-id")
     inside = error_object(answer).get("request_id")
     if header and inside is not None and inside != header:
-        yield f"x-request-id is {_shown(header)}, but error.request_id {_shown(inside)}"
+        yield f"x-request-id is {shown(header)}, but error.request_id {shown(inside)}"
 
 
 def _ids(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
@@ -297,15 +413,35 @@ def _canary(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]
             yield "came back: " + ", ".join(found)
 
 
+def _secret(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if is_error(answer) and canaries.secret_in([answer.text, *answer.headers.values()]):
+        yield "came back: a header given with --header"
+
+
 def _leak(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    yield from _shows(answer, LEAKS)
+
+
+def _echo(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    yield from _shows(answer, ECHOES)
+
+
+def _shows(answer: Answer, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
     if is_error(answer):
-        for words, pattern in LEAKS.items():
-            hit = pattern.search(answer.text)
-            if hit:
-                yield f"shows {words}: {_shown(hit.group())}"
+        for words, pattern in patterns.items():
+            if hit := pattern.search(answer.text):
+                yield f"shows {words}: {shown(hit.group())}"
 
 
-def _shown(value: Any) -> str:
+def _retry(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
+    if (answer.status, error_object(answer).get("type")) in NEVER_RETRIED:
+        value = answer.headers.get("x-should-retry")
+        if value != "false":
+            yield f"x-should-retry is {shown(value)}, expected 'false'"
+
+
+def shown(value: Any) -> str:
+    """A value for people, bounded."""
     text = value if isinstance(value, str) else repr(value)
     text = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
     return repr(text) if isinstance(value, str) else text
@@ -313,33 +449,50 @@ def _shown(value: Any) -> str:
 
 Rule = Callable[[Answer, Expect, Canaries], Iterator[str]]
 
-# Name → rule, the plainest first.
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("status", _status),
-    ("success", _success),
-    ("error as success", _error_as_success),
-    ("envelope", _envelope),
-    ("code", _code),
-    ("type", _type),
-    ("param", _param),
-    ("stage", _stage),
-    ("message", _message),
-    ("header", _header),
-    ("request id", _request_id),
-    ("bounded", _bounded),
-    ("canary", _canary),
-    ("leak", _leak),
-    ("ids", _ids),
+# Name, least contract that has it, rule; the plainest first.
+RULES: tuple[tuple[str, Contract, Rule], ...] = (
+    ("status", Contract.OPENAI, _status_class),
+    ("status", Contract.VLLM, _status),
+    ("success", Contract.OPENAI, _success),
+    ("error as success", Contract.OPENAI, _error_as_success),
+    ("envelope", Contract.OPENAI, _envelope),
+    ("envelope", Contract.VLLM, _fields),
+    ("envelope", Contract.OMNI, _additions),
+    ("code", Contract.VLLM, _code),
+    ("type", Contract.VLLM, _type),
+    ("param", Contract.OMNI, _param),
+    ("stage", Contract.OMNI, _stage),
+    ("message", Contract.OMNI, _message),
+    ("header", Contract.OPENAI, _header),
+    ("retry", Contract.OMNI, _retry),
+    ("request id", Contract.OMNI, _request_id),
+    ("bounded", Contract.OMNI, _bounded),
+    ("canary", Contract.OMNI, _canary),
+    ("secret", Contract.OPENAI, _secret),
+    ("leak", Contract.OPENAI, _leak),
+    ("echo", Contract.OMNI, _echo),
+    ("ids", Contract.OMNI, _ids),
 )
 
-# What `judge` and the runner find besides: no answer, a wrong count, somebody else's answer, a server that is gone.
-ORDER: tuple[str, ...] = (
-    "answered",
-    "alive",
-    "status",
-    "success",
-    "error as success",
-    "metric",
-    "own answer",
-    *(name for name, _ in RULES if name not in ("status", "success", "error as success")),
+# What the runner and the other transports find besides, each where it comes in a report.
+ORDER: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        (
+            "answered",
+            "alive",
+            "status",
+            "success",
+            "error as success",
+            "metric",
+            "own answer",
+            "before the stream",
+            "terminal",
+            "done",
+            "session",
+            "close",
+            "official client",
+            "job",
+            *(name for name, _, _ in RULES),
+        )
+    )
 )

@@ -2,33 +2,34 @@
 """Running the catalogue against one server. A server that dies or hangs is a finding; the report is always whole."""
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
-from vllm_omni_errors.probe.call import Call
+from vllm_omni_errors.probe.answer import Answer, Asked, Conversation
+from vllm_omni_errors.probe.call import Call, Talk
 from vllm_omni_errors.probe.canaries import Canaries
 from vllm_omni_errors.probe.check import Check, Danger, Step
 from vllm_omni_errors.probe.checks import CHECKS
 from vllm_omni_errors.probe.checks import faults as fault_checks
 from vllm_omni_errors.probe.checks import last as last_checks
 from vllm_omni_errors.probe.checks import requests as make
-from vllm_omni_errors.probe.client import Answer, Client
+from vllm_omni_errors.probe.client import Client
 from vllm_omni_errors.probe.context import RIG_MODEL, Context, Pace, discover
+from vllm_omni_errors.probe.contract import TITLES, Contract
 from vllm_omni_errors.probe.counters import Measurement, Outcome
 from vllm_omni_errors.probe.media import MediaServer
 from vllm_omni_errors.probe.record import Evidence, Finding, Report, Result, Verdict
-from vllm_omni_errors.probe.rules import ORDER, error_object, is_error, judge
+from vllm_omni_errors.probe.rules import ORDER, Judgement, error_object, is_error, is_ordinary
 
 # Routes that vLLM does not count, and statuses that middlewares outside the counting one answer (contract, section 4).
 UNCOUNTED_PATHS = frozenset({"/health", "/metrics", "/load", "/ping", "/version", "/server_info"})
 UNCOUNTED_STATUSES = frozenset({401, 503})
-# Of an ordinary request: nothing else about the route can be judged then.
-UNSERVED_STATUSES = frozenset({404, 501, 503})
 EVIDENCE_PER_CHECK = 24
 WHY_CHARACTERS = 400
 
@@ -54,13 +55,23 @@ def run(
     progress: Progress | None = None,
     pace: Pace | None = None,
     checks: Sequence[Check] = CHECKS,
+    contract: Contract | None = None,
+    read_only: bool = False,
+    destructive: bool = False,
 ) -> Report:
     """Probe the server at `url` and return what was found.
 
-    `model` is needed only where the server lists none. `headers` go with every request and are never shown. Raises
-    `ProbeError` when the probe cannot run: nothing answers HTTP there, or no model is known.
+    `model` is needed only where the server lists none. `headers` go with every request and are never shown. The server
+    is held to `contract`, by default to what it seems to be. `read_only`: nothing is sent that creates something on the
+    server, or that may stop a faulty one. `destructive`: what ends a part of the server, on the rig alone, is sent too.
+    Raises `ProbeError` when the probe cannot run: nothing answers HTTP there, or no model is known.
     """
-    return asyncio.run(probe(url, model=model, headers=headers, progress=progress, pace=pace or Pace(), checks=checks))
+    return asyncio.run(
+        probe(
+            url, model=model, headers=headers, progress=progress, pace=pace or Pace(), checks=checks,
+            contract=contract, read_only=read_only, destructive=destructive,
+        )
+    )  # fmt: skip
 
 
 async def probe(
@@ -71,13 +82,20 @@ async def probe(
     progress: Progress | None,
     pace: Pace,
     checks: Sequence[Check],
+    contract: Contract | None,
+    read_only: bool,
+    destructive: bool,
 ) -> Report:
     """`run`, inside an event loop."""
     started, began = datetime.now(UTC), time.monotonic()
-    async with Client(url, headers or {}) as client, MediaServer() as media:
-        context = Context(client, Canaries(secrets=client.secrets), media, pace)
-        await discover(context, model)
+    async with Client(url, headers or {}, pace.requests_per_second) as client, MediaServer() as media:
+        canaries = Canaries(secrets=client.secrets)
+        context = Context(client, canaries, media, pace, read_only=read_only, destructive=destructive)
+        await discover(context, model, contract)
         context.rig_missing = await _why_no_rig(context)
+        if context.rig_missing is None:
+            await _find_places(context)
+        context.notes.insert(0, f"Held to what {TITLES[context.contract.word]} promises.")
         results = await _run_checks(context, checks, progress)
     return Report(
         url=client.root,
@@ -88,6 +106,7 @@ async def probe(
         server=context.server,
         notes=tuple(context.notes),
         checks=tuple(results),
+        contract=context.contract.word,
     )
 
 
@@ -107,11 +126,21 @@ async def _why_no_rig(context: Context) -> str | None:
     faulty = await context.client.send(
         fault_checks.faulty(context, fault_checks.CONFIRMING_WORD), context.pace.generation_s
     )
-    if not _is_ordinary(plain):
+    if not is_ordinary(plain):
         return f"an ordinary request for an image fails: {plain.problem or plain.status}"
-    if not _is_ordinary(faulty):
+    if not is_ordinary(faulty):
         return None
     return f"the model is called {RIG_MODEL!r}, but fault words in a prompt have no effect"
+
+
+async def _find_places(context: Context) -> None:
+    """Where this server of the rig can have faults: a word for a place that it has not is refused."""
+
+    async def answer(word: str) -> Answer:
+        return await context.client.send(fault_checks.faulty(context, word), context.pace.generation_s)
+
+    context.faults_in_front = is_ordinary(await answer("FAULT:sleep=0@front"))
+    context.scripted = (await answer("FAULT:error=404.NotFoundError@message")).status == 404
 
 
 async def _run_checks(context: Context, checks: Sequence[Check], progress: Progress | None) -> list[Result]:
@@ -141,24 +170,27 @@ async def _run_check(context: Context, check: Check) -> Result:
     for need in check.needs:
         if reason := need(context):
             return _result(check, "skip", reason)
-    steps = list(check.steps(context))
+    if reason := _withheld(context, check):
+        return _result(check, "skip", reason)
     # A check that may hurt is not repeated to measure it better.
     attempts = context.pace.attempts if check.danger is Danger.HARMLESS else 1
-    batches = [steps] if check.together else [[step] for step in steps]
     evidence: list[Evidence] = []
     skips: list[str] = []
     seen: dict[str, None] = {}
-    for batch in batches:
-        observed = await _observe(context, batch, attempts)
+    async for observed in _observations(context, check, attempts):
         for item in observed:
-            shown, skip = _judge(context, item)
+            shown, judgement = _judge(context, item)
             evidence.append(shown)
             seen[_seen(item.answer)] = None
-            if skip:
-                skips.append(skip)
+            if judgement.skip:
+                skips.append(judgement.skip)
+            if judgement.unserved:
+                context.unserved[item.step.call.path] = judgement.skip or "there is no such session here"
         if check.together:
             evidence[-1] = _with(evidence[-1], _mixed_up(observed))
-    findings = _ordered(dict.fromkeys(finding for item in evidence for finding in item.findings))
+    everything = _ordered(dict.fromkeys(finding for item in evidence for finding in item.findings))
+    findings = tuple(finding for finding in everything if Contract[finding.contract.upper()] <= context.contract)
+    beyond = tuple(finding for finding in everything if finding not in findings)
     if findings:
         verdict: Verdict = "fail"
         # What only the contract's own servers can have is worth a word only where nothing else is wrong.
@@ -166,16 +198,43 @@ async def _run_check(context: Context, check: Check) -> Result:
         why = "; ".join(finding.text for finding in telling)
     elif skips:
         verdict, why = "skip", skips[0]
-        if any(item.response and item.response["status"] in UNSERVED_STATUSES for item in evidence):
-            context.unserved[steps[0].call.path] = why
     else:
         verdict, why = "pass", ", ".join(seen)
     return replace(
         _result(check, verdict, why if len(why) <= WHY_CHARACTERS else why[:WHY_CHARACTERS] + "…"),
         seconds=round(time.monotonic() - began, 2),
         findings=findings,
+        beyond=beyond,
         evidence=tuple(evidence[:EVIDENCE_PER_CHECK]),
     )
+
+
+def _withheld(context: Context, check: Check) -> str | None:
+    """Why a check is not run although the server has what it needs."""
+    if context.read_only and check.creates:
+        return "--read-only: it would create something on the server"
+    if context.read_only and check.danger is not Danger.HARMLESS:
+        return "--read-only: it may stop a faulty server"
+    if check.danger is Danger.KILLS and not context.destructive:
+        return "it ends a part of the server; --destructive runs it"
+    return None
+
+
+async def _observations(context: Context, check: Check, attempts: int) -> AsyncIterator[list[_Observed]]:
+    """What came of each step, or of all at once when they are sent together."""
+    steps = check.steps(context)
+    if check.together:
+        yield await _observe(context, list(steps), attempts)
+    elif isinstance(steps, Generator):
+        with contextlib.suppress(StopIteration):
+            step = next(steps)
+            while True:
+                observed = await _observe(context, [step], attempts)
+                yield observed
+                step = steps.send(observed[0].answer)
+    else:
+        for step in steps:
+            yield await _observe(context, [step], attempts)
 
 
 async def _observe(context: Context, steps: Sequence[Step], attempts: int) -> list[_Observed]:
@@ -183,54 +242,54 @@ async def _observe(context: Context, steps: Sequence[Step], attempts: int) -> li
 
     The answers are those of the first attempt. A counter is wrong only when every attempt says so.
     """
+    counters = context.counters if all(_is_counted(step) for step in steps) else None
+    # What creates something is sent once; a step after it can be measured only once, too.
+    attempts = attempts if all(step.call.method != "DELETE" and not step.once for step in steps) else 1
     first: list[Answer] | None = None
     measurement: Measurement | None = None
     for _ in range(attempts):
-        before = await context.counters.read() if context.counters else None
+        before = await counters.read() if counters else None
         answers = list(await asyncio.gather(*(_send(context, step) for step in steps)))
         first = first or answers
-        if context.counters is None:
+        if counters is None:
             break
-        measurement = await context.counters.measure(before, answers)
+        measurement = await counters.measure(before, answers)
         if measurement.outcome not in (Outcome.WRONG, Outcome.UNCOUNTED):
             break
     return [_Observed(step, answer, measurement) for step, answer in zip(steps, first or [], strict=True)]
 
 
+def _is_counted(step: Step) -> bool:
+    told = step.until is None and not step.call.official and not isinstance(step.call, Talk)
+    return told and step.call.path not in UNCOUNTED_PATHS
+
+
 async def _send(context: Context, step: Step) -> Answer:
     generates = step.generates or step.expect.success
-    return await context.client.send(step.call, context.pace.generation_s if generates else context.pace.deadline_s)
+    deadline_s = context.pace.generation_s if generates else context.pace.deadline_s
+    give_up = time.monotonic() + deadline_s
+    while True:
+        answer = await context.client.send(step.call, deadline_s)
+        if step.until is None or step.until(answer) or time.monotonic() > give_up:
+            return answer
+        await asyncio.sleep(context.pace.poll_s)
 
 
-def _judge(context: Context, item: _Observed) -> tuple[Evidence, str | None]:
-    """The evidence of one exchange with its findings; and a reason when it shows that the check does not apply."""
-    answer, expect = item.answer, item.step.expect
-    findings = judge(answer, expect, context.canaries)
-    skip: str | None = None
-    if answer.status is not None and answer.status not in expect.statuses:
-        if expect.accepted and _is_ordinary(answer):
-            findings, skip = (), expect.accepted
-        elif answer.status in expect.unserved:
-            findings = tuple(finding for finding in findings if finding.rule != "status")
-            words = "not served here" if answer.status in UNSERVED_STATUSES else "may not be served here"
-            skip = f"{words}: {answer.status} {error_object(answer).get('message', '')!r}"
-    if item.counted and (wrong := _miscounted(item.counted, answer)):
-        findings = (*findings, Finding("metric", wrong))
+def _judge(context: Context, item: _Observed) -> tuple[Evidence, Judgement]:
+    """The evidence of one exchange with its findings, and what was made of it."""
+    judgement = item.step.expect.judge(item.answer, context.canaries, context.contract)
+    findings = judgement.findings
+    if item.counted and (wrong := _miscounted(item.counted, item.answer)):
+        findings = (*findings, Finding("metric", wrong, Contract.VLLM.word))
     counted = item.counted.text if item.counted else None
-    return context.client.evidence(answer, expect.describe(), counted, _ordered(findings)), skip
-
-
-def _is_ordinary(answer: Answer) -> bool:
-    """Whether an answer is a success with something in it; a list of no images, say, is none."""
-    body = answer.json()
-    content = isinstance(body, dict) and bool(body.get("data") or body.get("choices") or body.get("tokens"))
-    return answer.status == 200 and content and not is_error(answer)
+    shown = context.client.evidence(item.answer, item.step.expect.describe(), counted, _ordered(findings))
+    return shown, judgement
 
 
 def _miscounted(counted: Measurement, answer: Answer) -> str | None:
     if counted.outcome is Outcome.WRONG:
         return counted.text
-    exempt = answer.call.path in UNCOUNTED_PATHS or answer.status in UNCOUNTED_STATUSES
+    exempt = answer.status in UNCOUNTED_STATUSES
     return counted.text if counted.outcome is Outcome.UNCOUNTED and not exempt else None
 
 
@@ -261,9 +320,19 @@ def _with(evidence: Evidence, findings: tuple[Finding, ...]) -> Evidence:
 
 def _seen(answer: Answer) -> str:
     """Such as `400 BadRequestError, param 'size'`."""
+    if isinstance(answer, Conversation) and answer.errors:
+        told = [f"{_get(event, 'code')} {_get(event, 'type')}" for event in answer.errors]
+        return ", ".join(dict.fromkeys(told)) + ("" if answer.code is None else f", closed with {answer.code}")
+    if isinstance(answer, Asked) and answer.raised:
+        return f"{answer.raised}, param {answer.seen['param']!r}" if answer.seen.get("param") else answer.raised
     error = error_object(answer)
     words = " ".join(str(word) for word in (answer.status, error.get("type")) if word is not None)
     return f"{words}, param {error['param']!r}" if error.get("param") else words
+
+
+def _get(event: Mapping[str, object], key: str) -> object:
+    error = event.get("error")
+    return error.get(key) if isinstance(error, Mapping) else None
 
 
 async def _aftercare(context: Context, check: Check, result: Result, is_last: bool) -> tuple[Result, str | None]:
@@ -271,7 +340,7 @@ async def _aftercare(context: Context, check: Check, result: Result, is_last: bo
     if result.verdict == "skip":
         return result, None
     unanswered = any(item.response is None for item in result.evidence)
-    if is_last and unanswered:
+    if is_last and (unanswered or check.danger is Danger.KILLS):
         return result, None
     trouble = await _wait_until_alive(context)
     if trouble is None and check.danger is Danger.MAY_KILL:

@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vllm_omni_errors.report.model import WORDS, Reportable, as_json, by_check, ids_alone
+from vllm_omni_errors.report.model import TRANSPORTS, WORDS, Reportable, as_json, beyond, by_check, ids_alone
 
 BODY_CHARACTERS = 4_000
 
@@ -39,8 +39,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"body": _body, "ids_alone": ids_alone}
-    environment.globals |= {"words": WORDS}
+    environment.filters |= {"body": _body, "ids_alone": ids_alone, "beyond": beyond}
+    environment.globals |= {"words": WORDS, "transports": TRANSPORTS}
     return environment
 
 

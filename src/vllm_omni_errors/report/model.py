@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a report must offer to be shown: its JSON, or a `to_json()` that gives it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 VERDICTS = ("fail", "pass", "skip")
 WORDS: Mapping[str, str] = {"pass": "kept", "fail": "broken", "skip": "skipped"}
-MISSING = {"verdict": "skip", "why": "not part of this run", "findings": [], "evidence": []}
+MISSING = {"verdict": "skip", "why": "not part of this run", "findings": [], "beyond": [], "evidence": []}
+TRANSPORTS: Mapping[str, str] = {
+    "http": "HTTP",
+    "sse": "Streams",
+    "websocket": "WebSockets",
+    "job": "Jobs",
+    "openai": "Official client",
+}
 
 
 class HasJson(Protocol):
@@ -41,6 +49,26 @@ def summary(report: Mapping[str, Any]) -> str:
     """Such as `31 kept, 20 broken (18 of them in the ids alone), 1 skipped`."""
     ids = f" ({minor} of them in the ids alone)" if (minor := ids_alone(report)) else ""
     return f"{report['passed']} kept, {report['failed']} broken{ids}, {report['skipped']} skipped"
+
+
+def counts(checks: Iterable[Mapping[str, Any]]) -> str:
+    """Such as `3 kept, 2 broken`, without what there is none of."""
+    verdicts = Counter(item["verdict"] for item in checks)
+    return ", ".join(f"{verdicts[verdict]} {word}" for verdict, word in WORDS.items() if verdicts[verdict])
+
+
+def skips(report: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Why checks were skipped → their names."""
+    found: dict[str, list[str]] = {}
+    for item in report["checks"]:
+        if item["verdict"] == "skip":
+            found.setdefault(item["why"], []).append(item["name"])
+    return found
+
+
+def beyond(report: Mapping[str, Any]) -> int:
+    """How many checks broke a rule that this kind of server never promised."""
+    return sum(bool(item.get("beyond")) for item in report["checks"])
 
 
 def ids_alone(report: Mapping[str, Any]) -> int:

@@ -9,8 +9,8 @@ from .request import handled
 
 
 def item_error(exc: BaseException) -> dict[str, Any]:
-    """The canonical error object of an item that failed; the failure is logged."""
-    return error_object(handled(exc))
+    """The canonical error object of an item that failed; the failure is logged and counted."""
+    return error_object(handled(exc, "item"))
 
 
 def raise_if_all_failed(results: Sequence[object]) -> None:

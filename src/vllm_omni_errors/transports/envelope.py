@@ -12,17 +12,22 @@ RETRY_HEADER = "x-should-retry"
 NEVER = "false"
 MAX_CLOSE_REASON_BYTES = 123
 
+FIELDS: Mapping[str, str] = {
+    "message": "message",
+    "type": "error_type",
+    "param": "parameter",
+    "code": "status_code",
+    "request_id": "request_id",
+    "error_stage_id": "stage_id",
+}
+"""Key of the public error object → field of the record."""
+
 
 def error_object(details: OmniErrorDetails) -> dict[str, Any]:
     """``{message, type, param, code, request_id, error_stage_id}``: vLLM's four keys, and vLLM-Omni's two."""
-    return {
-        "message": details.message or catalogue.phrase(details.status_code),
-        "type": details.error_type,
-        "param": details.parameter,
-        "code": details.status_code,
-        "request_id": details.request_id,
-        "error_stage_id": details.stage_id,
-    }
+    found = {key: getattr(details, name) for key, name in FIELDS.items()}
+    found["message"] = details.message or catalogue.phrase(details.status_code)
+    return found
 
 
 def body(details: OmniErrorDetails) -> dict[str, Any]:

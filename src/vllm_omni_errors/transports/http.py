@@ -15,6 +15,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import FastAPI
 from fastapi.dependencies.utils import request_body_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.applications import Starlette
@@ -27,10 +28,10 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from vllm_omni_errors import catalogue, convert, metrics, public_text, upstream
+from vllm_omni_errors import catalogue, convert, metrics, public_text, tracing, upstream
 from vllm_omni_errors.details import OmniErrorDetails
 
-from . import envelope, request
+from . import envelope, openapi, request
 
 logger = logging.getLogger("vllm_omni_errors")
 
@@ -48,11 +49,13 @@ _READS_BODY = request_body_to_args.__code__
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
-def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[str] = ()) -> None:
+def install(
+    app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[str] = (), seams: str | None = None
+) -> None:
     """Give every error of ``app``, and of the applications mounted in it, the contract's status, body and headers.
 
     Call it last: after ``build_app()``, and after every middleware and mounted application is there. Doing it twice is
-    safe, and so are several applications in one process.
+    safe, and so are several applications in one process. Its OpenAPI document then says how each route fails.
 
     Args:
         app: the application, built or not.
@@ -60,6 +63,8 @@ def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[st
             ``NotImplementedError`` on every route. Without it only routes whose endpoint is vLLM's own keep it, and
             elsewhere a raw exception is an unknown server failure, 500.
         reviewed: names of the endpoint functions that do without it already, because all their own errors are typed.
+        seams: the version of vLLM whose request-reading code the application converts, call by call; on any other
+            the server would answer 500 to mistakes of its clients.
 
     Raises:
         InstallError: it cannot be done, and why; the server must not start.
@@ -67,6 +72,8 @@ def install(app: Starlette, *, raw_mapping: bool = True, reviewed: Collection[st
     """
     if not isinstance(app, Starlette):
         raise upstream.InstallError(f"install() needs a FastAPI or Starlette application, not a {type(app).__name__}.")
+    if seams is not None:
+        upstream.require_version(seams)
     upstream.share_logging(logger)
     upstream.apply_overrides({"sanitize_message": public_text.sanitize, "create_error_response": render})
     boundary = Boundary(app, raw_mapping=raw_mapping, reviewed=frozenset(reviewed))
@@ -99,6 +106,8 @@ def _install_into(app: Starlette, boundary: Any) -> None:
         if isinstance(layer, ServerErrorMiddleware):
             layer.handler = boundary.outside
     setattr(app.state, request.STATE, boundary)
+    if isinstance(app, FastAPI):
+        openapi.document(app)
 
 
 def _layers(app: ASGIApp | None) -> Iterator[Any]:
@@ -177,6 +186,7 @@ class Boundary:
             exc = upstream.VLLMValidationError(UNREADABLE)
         details = convert.to_details(exc, raw=raw)
         current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
+        tracing.mark_span(current.error)
         return current.error
 
     def _maps_raw(self, scope: Scope) -> bool:

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from vllm_omni_errors import convert, metrics
+from vllm_omni_errors import convert, metrics, tracing
 
 from . import envelope
 
@@ -32,6 +32,7 @@ class JobError(BaseModel):
         """
         details = convert.to_details(exc, request_id=request_id)
         metrics.count_error(details, "job")
+        tracing.mark_span(details)
         logger.log(
             logging.INFO if details.category == "client" else logging.ERROR,
             "job %s: %s %s: %s (stage_id=%s)",

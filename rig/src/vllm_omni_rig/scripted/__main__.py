@@ -24,8 +24,14 @@ def _input_processor(model: str) -> tuple[Any, Any]:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.input_processor import InputProcessor
 
+    from vllm_omni_rig.topology import LANGUAGE_MODEL
+
     config = EngineArgs(
-        model=model, dtype="float32", max_model_len=MAX_MODEL_LENGTH, enforce_eager=True
+        model=model,
+        dtype="float32",
+        max_model_len=MAX_MODEL_LENGTH,
+        enforce_eager=True,
+        hf_overrides={"architectures": [LANGUAGE_MODEL]},
     ).create_engine_config()
     return config, InputProcessor(vllm_config=config)
 

@@ -130,7 +130,7 @@ class ScriptedEngine:
         messages = faults.asked(script, faults.MESSAGE)
         for fault in messages:
             self._report(fault, request_id, stage_id)
-        if messages:
+        if any(fault.action != "part" for fault in messages):
             return
         try:
             replaced = await asyncio.to_thread(faults.perform, script, faults.LAST)
@@ -140,19 +140,33 @@ class ScriptedEngine:
         images = [REPLACEMENTS[fault.action, fault.argument] for fault in replaced]
         self._give(self._output(request_id, stage_id, images[0] if images else None), stage_id)
 
-    def _output(self, request_id: str, stage_id: int, images: Any) -> OmniRequestOutput:
+    def _output(
+        self, request_id: str, stage_id: int, images: Any = None, *, finished: bool = True
+    ) -> OmniRequestOutput:
         kind = self.stage_configs[stage_id].final_output_type
         if kind == "text":
+            reason = "stop" if finished else None
             completion = CompletionOutput(
-                index=0, text="scripted", token_ids=[1], cumulative_logprob=None, logprobs=None, finish_reason="stop"
+                index=0, text="scripted", token_ids=[1], cumulative_logprob=None, logprobs=None, finish_reason=reason
             )
             return OmniRequestOutput(
-                request_id=request_id, final_output_type=kind, outputs=[completion], prompt_token_ids=[1], finished=True
+                request_id=request_id,
+                final_output_type=kind,
+                outputs=[completion],
+                prompt_token_ids=[1],
+                finished=finished,
             )
         if images is None:
             frames: Any = np.zeros((2, 8, 8, 3), dtype=np.uint8)
             images = [frames] if kind == "video" else [Image.fromarray(frames[0])]
-        return OmniRequestOutput.from_diffusion(request_id, images, final_output_type=kind)
+        output = OmniRequestOutput.from_diffusion(request_id, images, final_output_type=kind)
+        output.finished = finished
+        return output
+
+    def _part(self, request_id: str, stage_id: int) -> None:
+        """A part of the output of the first stage, if that gives text, else of the last."""
+        first = 0 if self.stage_configs[0].final_output_type == "text" else stage_id
+        self._give(self._output(request_id, first, finished=False), first)
 
     def _give(self, output: OmniRequestOutput, stage_id: int) -> None:
         """An output crosses the stage's wire; one that cannot be decoded kills the orchestrator."""
@@ -169,7 +183,13 @@ class ScriptedEngine:
         )
 
     def _fail(self, error: Exception, request_id: str, stage_id: int) -> None:
-        """An exception crosses the wire as ``diffusion/stage_diffusion_proc.py:414`` sends it."""
+        """An exception crosses the wire whole, where the tree can do that; else as 0.30.0 sends it.
+
+        Source: ``diffusion/stage_diffusion_proc.py:414``.
+        """
+        if hasattr(ErrorMessage, "from_exception"):
+            self._messages.put(ErrorMessage.from_exception(error, request_id=request_id, stage_id=stage_id))
+            return
         status, error_type = client_error_metadata(error)
         sent = {"error": str(error), "status_code": status, "error_type": error_type}
         received: Mapping[str, Any] = OmniMsgpackDecoder().decode(OmniMsgpackEncoder().encode(sent))
@@ -195,6 +215,8 @@ class ScriptedEngine:
                 self._messages.put(
                     OutputMessage(request_id=request_id, stage_id=stage_id, engine_outputs=output, finished=True)
                 )
+            case "part":
+                self._part(request_id, stage_id)
             case "wire":
                 self._give(self._output(request_id, stage_id, REPLACEMENTS["wire", fault.argument]), stage_id)
             case "deadstage":

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ledger decides: raise sites and returned error responses become semantic exceptions."""
 
+import ast
 import builtins
+from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from vllm_omni_errors.audit.extract import extract
 from vllm_omni_errors.audit.inventory import identities
@@ -68,6 +69,36 @@ def applies(row: Row) -> bool:
     return row.decision != "internal" or row.exception == "HTTPException" or row.text is not None
 
 
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def _simple_statements(block: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Statements of a block that hold no others, those of nested blocks included, in order."""
+    for node in block:
+        nested = [getattr(node, name) for name in BLOCKS if name in node._fields]
+        if nested:
+            for inner in nested:
+                yield from _simple_statements(inner)
+        else:
+            yield node
+
+
+class _SmallStatements(cst.CSTVisitor):
+    """The same statements in the other tree, whose nodes know no lines; LibCST's positions take ten times as long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.BaseSmallStatement] = []
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        self.found += node.body
+        return False
+
+    def visit_SimpleStatementSuite(self, node: cst.SimpleStatementSuite) -> bool:
+        self.found += node.body
+        return False
+
+
 class DecidedSites(Rewrite):
     """The review decided whose fault each site of this file is, and it says so now."""
 
@@ -97,18 +128,39 @@ class DecidedSites(Rewrite):
 
     def __init__(self) -> None:
         super().__init__()
-        self._places: Mapping[cst.CSTNode, CodeRange] = {}
-        self._rows: dict[tuple[str, int], list[Row]] = {}
+        self._rows: dict[tuple[str, cst.CSTNode], list[Row]] = {}
         self._caught: list[str | None] = []
+        self._missing: tuple[Row, ...] = ()
+
+    def missing(self) -> tuple[str, ...]:
+        """Function, kind, type and message of each site that is gone or says something else."""
+        return tuple(
+            f"{row.function or '(module)'}: {row.kind} {row.exception} ({row.message})" for row in self._missing
+        )
 
     def visit_Module(self, node: cst.Module) -> None:
-        self._places = MetadataWrapper(node, unsafe_skip_copy=True).resolve(PositionProvider)
+        source = node.bytes
+        small = _SmallStatements()
+        node.visit(small)
+        lines = [each.lineno for each in _simple_statements(ast.parse(source).body)]  # type: ignore[attr-defined]
+        assert len(lines) == len(small.found)
         rows = {row.fingerprint: row for row in self.rows}
-        found: dict[tuple[str, int], list[Row]] = defaultdict(list)
-        for identity in identities(extract(self.module, node.bytes)):
+        found: dict[tuple[str, cst.CSTNode], list[Row]] = defaultdict(list)
+        for identity in identities(extract(self.module, source)):
             if row := rows.get(identity.fingerprint):
-                found[identity.kind, identity.line].append(row)
+                found[identity.kind, small.found[bisect(lines, identity.line) - 1]].append(row)
         self._rows = found
+        kept = {id(row) for rows in found.values() for row in rows}
+        self._missing = tuple(row for row in self.rows if id(row) not in kept)
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return self._decides(node)
+
+    def visit_SimpleStatementSuite(self, node: cst.SimpleStatementSuite) -> bool:
+        return self._decides(node)
+
+    def _decides(self, node: cst.SimpleStatementLine | cst.SimpleStatementSuite) -> bool:
+        return any((kind, statement) in self._rows for statement in node.body for kind in ("raise", "response"))
 
     def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
         self._caught.append(code(node.name.name) if node.name else None)
@@ -130,22 +182,23 @@ class DecidedSites(Rewrite):
         call = original_node.value
         if isinstance(call, cst.Tuple):
             call = call.elements[-1].value
-        row = self._row("response", call) if isinstance(call, cst.Call) else None
+        row = self._row("response", original_node) if isinstance(call, cst.Call) else None
         return updated_node if row is None else self._raised(row, call, None)
 
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if _name(original_node) not in EVENTS:
+    def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> cst.Expr:
+        call = updated_node.value.expression if isinstance(updated_node.value, cst.Await) else updated_node.value
+        if not isinstance(call, cst.Call) or _name(call) not in EVENTS:
             return updated_node
         row = self._row("response", original_node)
         if row is None:
             return updated_node
-        told = list(updated_node.args)
+        told = list(call.args)
         place = _message_place(told)
         told[place] = told[place].with_changes(value=self._exception(row, told[place].value))
-        return updated_node.with_changes(args=told)
+        return updated_node.with_deep_changes(call, args=told)
 
-    def _row(self, kind: str, node: cst.CSTNode) -> Row | None:
-        rows = self._rows.pop((kind, self._places[node].start.line), [])
+    def _row(self, kind: str, statement: cst.BaseSmallStatement) -> Row | None:
+        rows = self._rows.pop((kind, statement), [])
         self.found += len(rows)
         return rows[0] if rows else None
 

@@ -10,7 +10,9 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     AddEntry,
     AddLastClause,
     AddMembers,
+    AddMethods,
     AddParent,
+    CatchAround,
     CatchInstead,
     InsertStatements,
     ReplaceCall,
@@ -21,6 +23,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     ReplaceStatement,
     StopTranslating,
     WidenClause,
+    WrapCallee,
 )
 
 EVERYTHING = ("*",)
@@ -65,11 +68,13 @@ _INLINE_DISPATCH = "InlineStageDiffusionClient._dispatch_request"
 _BUSY_LOOP = "WorkerProc._worker_busy_loop"
 _FORWARD = "OrchestratorBase._forward_to_next_stage_unguarded"
 _DISPATCH_OR_FAIL = "OrchestratorBase._dispatch_or_fail_request"
+_STAGE_LOOP = "StageDiffusionProc.run_loop"
 _INTERACTION = "Orchestrator._handle_interaction"
 
 _STAGE_MESSAGES = "vllm_omni_errors.stage_messages"
 _DETAILS = ("vllm_omni.errors", "OmniErrorDetails")
 _NORMALIZE = ("vllm_omni_errors.stage", "normalize")
+_READABLE = (_STAGE_MESSAGES, "readable")
 _RECEIVED = (_STAGE_MESSAGES, "received")
 _RPC_ERROR = (_STAGE_MESSAGES, "rpc_error")
 _TO_EXCEPTION = ("vllm_omni_errors", "to_exception")
@@ -164,6 +169,29 @@ class DeadStageBlocksNobody(_Stages, InsertStatements):
     """
 
 
+class DeadStageIsNotAsked(_Stages, CatchAround):
+    """An abort that met the moment of a stage's death ended the orchestrator, and with it every request."""
+
+    module = STAGE_CLIENT
+    function = "StageDiffusionClient.abort_requests_async"
+    call = "self._request_socket.send"
+    clauses = """
+        except zmq.Again:
+            logger.warning("[StageDiffusionClient] stage-%s takes no message; nothing of it is left", self.stage_id)
+    """
+    before = """
+        async def abort(self, request_ids):
+            self._request_socket.send(encode(request_ids))
+    """
+    after = """
+        async def abort(self, request_ids):
+            try:
+                self._request_socket.send(encode(request_ids))
+            except zmq.Again:
+                logger.warning("[StageDiffusionClient] stage-%s takes no message; nothing of it is left", self.stage_id)
+    """
+
+
 class DeadEngineTakesNoRequest(_Stages, InsertStatements):
     """A request to an engine whose orchestrator was gone waited for ever; only the chat route looked first."""
 
@@ -182,6 +210,94 @@ class DeadEngineTakesNoRequest(_Stages, InsertStatements):
             if self.errored:
                 raise self.dead_error
             await self.add(prompt)
+    """
+
+
+class EndedEngineAnswersTheLastRequests(_Stages, InsertStatements):
+    """A request that came while the engine ended, after the others were told, waited for ever."""
+
+    module = "entrypoints/async_omni.py"
+    function = "AsyncOmni.generate"
+    after_assignment = "submit_ts"
+    new = """
+        if not self.is_running:
+            raise self.dead_error
+    """
+    before = """
+        async def generate(self, prompt):
+            await self.add(prompt)
+            submit_ts = time.time()
+    """
+    after = """
+        async def generate(self, prompt):
+            await self.add(prompt)
+            submit_ts = time.time()
+            if not self.is_running:
+                raise self.dead_error
+    """
+
+
+class UnreadableMessageFailsOneRequest(_Stages, WrapCallee):
+    """A stage's message that cannot be decoded ended the orchestrator, and with it every request."""
+
+    module = STAGE_CLIENT
+    function = _DRAIN
+    callee = "self._decoder.decode"
+    wrapper = "readable"
+    imports = (_READABLE,)
+    before = """
+        def drain(self, raw):
+            return self._decoder.decode(raw)
+    """
+    after = """
+        from vllm_omni_errors.stage_messages import readable
+
+
+        def drain(self, raw):
+            return readable(self._decoder.decode)(raw)
+    """
+
+
+class UnreadableRequestFailsAlone(_Stages, WrapCallee):
+    """A request that a stage cannot decode ended the stage."""
+
+    module = PROCESS
+    function = _STAGE_LOOP
+    callee = "decoder.decode"
+    wrapper = "readable"
+    imports = (_READABLE,)
+    before = """
+        def run(decoder, raw):
+            return decoder.decode(raw)
+    """
+    after = """
+        from vllm_omni_errors.stage_messages import readable
+
+
+        def run(decoder, raw):
+            return readable(decoder.decode)(raw)
+    """
+
+
+class UnreadableRequestIsAnswered(_Stages, InsertStatements):
+    """What the stage could not decode goes back as the failure of its request."""
+
+    module = PROCESS
+    function = _STAGE_LOOP
+    after_assignment = "msg_type"
+    new = """
+        if msg_type == "error":
+            await response_socket.send(encoder.encode(msg))
+    """
+    before = """
+        async def run(msg):
+            msg_type = msg.get("type")
+    """
+    after = """
+        async def run(msg):
+            msg_type = msg.get("type")
+            if msg_type == "error":
+                await response_socket.send(encoder.encode(msg))
     """
 
 
@@ -1560,6 +1676,61 @@ class CrashTextStaysInTheLog(_Stages, ReplaceStatement):
     after = """
         def bootstrap(e):
             log(e)
+    """
+
+
+class StageHasADeadline(_Stages, AddMethods):
+    """A stage that said nothing any more let its requests wait for ever; an operator may set a limit."""
+
+    module = ORCHESTRATOR
+    function = "OrchestratorBase"
+    new = '''
+        async def _fail_late_requests(self) -> None:
+            """Fail each request that a stage holds for longer than VLLM_OMNI_STAGE_TIMEOUT_S, on both sides."""
+            async for late_id, stage_id, exc in late_requests(self.request_states, self._shutdown_event):
+                req_id = self._cfg_tracker.get_parent_id(late_id) or late_id
+                await self._fail_request(req_id, stage_id, exc, release_owners=True)
+    '''
+    imports = (("vllm_omni_errors.late", "late_requests"),)
+    before = """
+        class Orchestrator:
+            def run(self):
+                pass
+    """
+    after = '''
+        from vllm_omni_errors.late import late_requests
+
+
+        class Orchestrator:
+            def run(self):
+                pass
+
+            async def _fail_late_requests(self) -> None:
+                """Fail each request that a stage holds for longer than VLLM_OMNI_STAGE_TIMEOUT_S, on both sides."""
+                async for late_id, stage_id, exc in late_requests(self.request_states, self._shutdown_event):
+                    req_id = self._cfg_tracker.get_parent_id(late_id) or late_id
+                    await self._fail_request(req_id, stage_id, exc, release_owners=True)
+    '''
+
+
+class DeadlineIsKept(_Stages, ReplaceStatement):
+    """The deadline is one of the tasks of the orchestrator; without a limit it ends at once."""
+
+    module = ORCHESTRATOR
+    function = "OrchestratorBase.run"
+    targets = ("tasks",)
+    new = """
+        late_task = asyncio.create_task(self._fail_late_requests(), name="orchestrator-stage-deadline")
+        tasks = [request_task, output_task, late_task]
+    """
+    before = """
+        async def run(self):
+            tasks = [request_task, output_task]
+    """
+    after = """
+        async def run(self):
+            late_task = asyncio.create_task(self._fail_late_requests(), name="orchestrator-stage-deadline")
+            tasks = [request_task, output_task, late_task]
     """
 
 

@@ -852,12 +852,11 @@ class CodecOptionsRefused(_Videos, WrapCallee):
 
 
 DECIDED: Mapping[str, tuple[str, ...]] = {
-    API_SERVER: ("_reject_process_local_state_with_multiple_api_workers", "create_video_sync", "delete_video",
-                 "download_video", "retrieve_video"),
+    API_SERVER: ("create_video_sync", "delete_video", "download_video", "retrieve_video"),
     HELPERS: ("*",),
     MEDIA: ("_decode_*", "decode_*"),
     SERVING: ("*",),
-}  # fmt: skip
+}
 """Functions whose decided sites change."""
 
 VIDEOS: tuple[type[Rewrite], ...] = (

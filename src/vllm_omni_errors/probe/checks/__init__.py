@@ -2,8 +2,21 @@
 """The catalogue of checks, in the order in which they run."""
 
 from vllm_omni_errors.probe.check import Check
-from vllm_omni_errors.probe.checks import bodies, faults, fields, last, media, routing, success
+from vllm_omni_errors.probe.checks import (
+    bodies,
+    faults,
+    fields,
+    jobs,
+    last,
+    media,
+    official,
+    routing,
+    sockets,
+    streams,
+    success,
+)
 
-_ALL = (*success.CHECKS, *routing.CHECKS, *bodies.CHECKS, *fields.CHECKS, *media.CHECKS, *faults.CHECKS, *last.CHECKS)
+_ROOMS = (success, routing, bodies, fields, media, faults, streams, sockets, jobs, official, last)
+_ALL = [check for room in _ROOMS for check in room.CHECKS]
 
 CHECKS: tuple[Check, ...] = tuple(sorted(_ALL, key=lambda check: check.danger))

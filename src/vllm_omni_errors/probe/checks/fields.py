@@ -15,7 +15,7 @@ ANY_LENGTH = "the server takes prompts of this length"
 FIRST_SEED_TOO_LARGE = 2**63
 
 
-def _long_prompt(context: Context) -> str:
+def long_prompt(context: Context) -> str:
     """More words than the model has room for tokens."""
     words = (context.maximum_tokens or 0) + 64
     return f"{context.canaries.prompt} " + "word " * words
@@ -28,7 +28,7 @@ CHECKS = (
         rule=RULE,
         source=SOURCE,
         needs=CHAT,
-        steps=lambda c: [Step(make.chat(c, messages=None), refused(400, param="messages"))],
+        steps=lambda c: [Step(make.chat(c, messages=None), refused(400, param="messages", lenient=False))],
     ),
     Check(
         id="chat.no-messages",
@@ -71,9 +71,7 @@ CHECKS = (
         rule=RULE,
         source=f"{SOURCE}; case M26",
         needs=(*CHAT, known_limit),
-        steps=lambda c: [
-            Step(make.chat(c, prompt=_long_prompt(c)), refused(400, types=("BadRequestError",), param=""))
-        ],
+        steps=lambda c: [Step(make.chat(c, prompt=long_prompt(c)), refused(400, types=("BadRequestError",), param=""))],
     ),
     Check(
         id="images.long-prompt",
@@ -83,7 +81,7 @@ CHECKS = (
         needs=(*IMAGES, known_limit),
         steps=lambda c: [
             Step(
-                make.images(c, prompt=_long_prompt(c)),
+                make.images(c, prompt=long_prompt(c)),
                 refused(400, types=("BadRequestError",), param="", accepted=ANY_LENGTH),
                 generates=True,
             )
@@ -122,6 +120,41 @@ CHECKS = (
         source=f"{SOURCE}; case M09",
         needs=IMAGES,
         steps=lambda c: [Step(make.images(c, layers=0), refused(400, param="layers"))],
+    ),
+    Check(
+        id="speech.missing-field",
+        name="speech without a text",
+        rule=RULE,
+        source=SOURCE,
+        needs=(route("POST", make.SPEECH),),
+        steps=lambda c: [Step(make.without(make.speech(c), "input"), refused(400, param="input"))],
+    ),
+    Check(
+        id="speech.speed",
+        name="speed that is no number",
+        rule=RULE,
+        source=SOURCE,
+        needs=(route("POST", make.SPEECH),),
+        steps=lambda c: [Step(make.speech(c, speed="banana"), refused(400, param="speed"))],
+    ),
+    Check(
+        id="audio.missing-field",
+        name="audio without a text",
+        rule=RULE,
+        source=SOURCE,
+        needs=(route("POST", make.AUDIO),),
+        steps=lambda c: [Step(make.without(make.audio(c), "input"), refused(400, param="input"))],
+    ),
+    Check(
+        id="video.seconds",
+        name="length of a video that is no number",
+        rule=RULE,
+        source=f"{SOURCE}; case M11",
+        needs=(route("POST", make.VIDEOS_SYNC),),
+        steps=lambda c: [
+            Step(make.video(c, path=make.VIDEOS_SYNC, seconds=seconds), refused(400, param="seconds"))
+            for seconds in ("abc", "9" * 400)
+        ],
     ),
     Check(
         id="chat.response-format",

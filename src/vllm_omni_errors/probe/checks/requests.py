@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ordinary requests, which the checks then spoil, and the shape of their ordinary answers."""
 
+import re
 import struct
 import zlib
 from dataclasses import replace
 from typing import Any
 
+from vllm_omni_errors.probe.answer import Answer
 from vllm_omni_errors.probe.call import Call, File
-from vllm_omni_errors.probe.client import Answer
 from vllm_omni_errors.probe.context import Context
 
 CHAT = "/v1/chat/completions"
@@ -18,6 +19,18 @@ EDITS = "/v1/images/edits"
 TOKENIZE = "/tokenize"
 MODELS = "/v1/models"
 HEALTH = "/health"
+SPEECH = "/v1/audio/speech"
+SPEECH_BATCH = "/v1/audio/speech/batch"
+AUDIO = "/v1/audio/generate"
+VOICE = "/v1/audio/voices/{name}"
+CHAT_BATCH = "/v1/chat/completions/batch"
+VIDEOS = "/v1/videos"
+VIDEOS_SYNC = "/v1/videos/sync"
+VIDEO = "/v1/videos/{video_id}"
+VIDEO_CONTENT = "/v1/videos/{video_id}/content"
+SESSIONS = "/v1/realtime/sessions"
+SESSION = "/v1/realtime/sessions/{session_id}"
+SESSION_STEP = "/v1/realtime/sessions/{session_id}/step"
 
 IMAGE_SIZE = "64x64"
 IMAGE_PIXELS = 16
@@ -65,6 +78,52 @@ def edits(context: Context, image: bytes | None = None, **fields: str) -> Call:
     name = f"{context.canaries.file}.png"
     uploads = () if "url" in fields else (File("image", name, png() if image is None else image),)
     return Call("POST", EDITS, form=form, files=uploads)
+
+
+def stream(call: Call) -> Call:
+    """The same request for a stream."""
+    if call.json is not None:
+        return replace(call, json={**call.json, "stream": True})
+    return replace(call, form={**(call.form or {}), "stream": "true"})
+
+
+def official(call: Call) -> Call:
+    """The same request, sent by the official client."""
+    return replace(call, official=True)
+
+
+def responses(context: Context, **changes: Any) -> Call:
+    defaults = {"model": context.model, "input": context.canaries.prompt, "max_output_tokens": 4, "store": False}
+    return Call("POST", RESPONSES, json=_fields(defaults, changes))
+
+
+def speech(context: Context, text: str | None = None, **changes: Any) -> Call:
+    spoken = context.canaries.prompt if text is None else text
+    return Call("POST", SPEECH, json=_fields({"model": context.model, "input": spoken, "voice": "default"}, changes))
+
+
+def speech_batch(context: Context, *texts: str) -> Call:
+    return Call("POST", SPEECH_BATCH, json={"model": context.model, "items": [{"input": text} for text in texts]})
+
+
+def audio(context: Context, text: str | None = None, **changes: Any) -> Call:
+    wanted = context.canaries.prompt if text is None else text
+    return Call("POST", AUDIO, json=_fields({"model": context.model, "input": wanted}, changes))
+
+
+def chat_batch(context: Context) -> Call:
+    messages = [[{"role": "user", "content": context.canaries.prompt}]]
+    return Call("POST", CHAT_BATCH, json={"model": context.model, "messages": messages, "max_tokens": 4})
+
+
+def video(context: Context, prompt: str | None = None, path: str = VIDEOS, **fields: str) -> Call:
+    wanted = context.canaries.prompt if prompt is None else prompt
+    return Call("POST", path, form={"model": context.model, "prompt": wanted, "size": IMAGE_SIZE, **fields})
+
+
+def at(method: str, route: str, name: str, **more: Any) -> Call:
+    """A request to a route whose path has one part that is filled in."""
+    return Call(method, re.sub(r"\{\w+\}", name, route), route=route, **more)
 
 
 def tokenize(context: Context, **changes: Any) -> Call:

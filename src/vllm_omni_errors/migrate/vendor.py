@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library as a part of vLLM-Omni: ``vllm_omni/errors/`` instead of a dependency, made of the same source."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+
+import vllm_omni_errors
+from vllm_omni_errors.migrate.bundled import bundled
+from vllm_omni_errors.migrate.rewrite import tidy
+
+LIBRARY = "vllm_omni_errors"
+VENDORED = "vllm_omni.errors"
+FOLDER = "vllm_omni/errors"
+TESTS_FOLDER = "tests/errors"
+MOVED = {f"{FOLDER}.py": f"{FOLDER}/__init__.py"}
+"""Files of vLLM-Omni that get another path: a module cannot lie beside a package of its name."""
+
+TOOLS = frozenset({"__init__", "audit", "cli", "explain", "ledgers", "migrate", "probe", "report"})
+"""What is not needed where a server runs; of ``__init__`` every import is taken from where the name is defined."""
+
+TESTS = (
+    "test_control.py",
+    "test_exceptions.py",
+    "test_offline.py",
+    "test_public_text_corpus.py",
+    "test_seams.py",
+    "test_stage_messages.py",
+    "test_streams.py",
+    "text_corpus.py",
+    "transports/conftest.py",
+    "transports/error_site.py",
+    "transports/test_batch.py",
+    "transports/test_jobs.py",
+    "transports/test_request.py",
+    "transports/test_sse.py",
+    "transports/test_stream.py",
+    "transports/test_websocket.py",
+)
+"""The library's unit tests that need only what vLLM-Omni's own tests need, and the modules that they import."""
+
+HELPERS = frozenset(Path(name).stem for name in TESTS)
+LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
+COROUTINES = '''"""Tests that are coroutines run as such, whatever mode pytest-asyncio is in."""
+
+import inspect
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if inspect.iscoroutinefunction(getattr(item, "function", None)):
+            item.add_marker(pytest.mark.asyncio)
+'''
+
+WORDS = {LIBRARY: VENDORED, "vllm-omni-errors": "vLLM-Omni"}
+_WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
+
+
+def library_files() -> dict[str, str]:
+    """The library's runtime modules and the tests that run there, by their paths in vLLM-Omni."""
+    root = Path(vllm_omni_errors.__file__).parent
+    files = {}
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if Path(name.parts[0]).stem not in TOOLS:
+            files[f"{FOLDER}/{name.as_posix()}"] = tidy(_renamed(path.read_text(encoding="utf-8")))
+    tests = bundled("tests")
+    for test in TESTS:
+        files[f"{TESTS_FOLDER}/{test}"] = tidy(_renamed((tests / test).read_text(encoding="utf-8")))
+    for folder in {Path(test).parent for test in TESTS}:
+        files[(Path(TESTS_FOLDER) / folder / "__init__.py").as_posix()] = LICENCE
+    return files | {f"{TESTS_FOLDER}/conftest.py": LICENCE + COROUTINES}
+
+
+def vendored_path(path: str) -> str:
+    """Where a file of vLLM-Omni lies beside the vendored library."""
+    return MOVED.get(path, path)
+
+
+def vendored_text(text: str) -> str:
+    """A module that imports the vendored library instead of the package; one that does not stays as it is.
+
+    A module in the upstream project's style stays so; any other keeps its own layout.
+    Raises libcst.ParserSyntaxError if it does not parse, ValueError if it imports the package by a plain ``import``.
+    """
+    changed = _renamed(text)
+    return changed if changed == text or tidy(text) != text else tidy(changed)
+
+
+def _renamed(text: str) -> str:
+    return cst.parse_module(text).visit(_Vendored()).code if _WORD.search(text) else text
+
+
+@functools.cache
+def _homes() -> Mapping[str, str]:
+    """Where the names that the package exports are defined, as its ``__init__`` says to type checkers."""
+    tree = ast.parse(Path(vllm_omni_errors.__file__).read_text(encoding="utf-8"))
+    return {
+        alias.name: f"{VENDORED}.{node.module}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+
+
+class _Vendored(cst.CSTTransformer):
+    """Imports by syntax tree; in strings (names of loggers, texts) the words."""
+
+    def visit_Import(self, node: cst.Import) -> None:
+        for alias in node.names:
+            if (get_full_name_for_node(alias.name) or "").partition(".")[0] == LIBRARY:
+                raise ValueError(f"{cst.Module([]).code_for_node(node)}: only `from {LIBRARY} import` can be vendored.")
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
+        imported = updated_node.body[0]
+        if not isinstance(imported, cst.ImportFrom) or imported.relative or isinstance(imported.names, cst.ImportStar):
+            return updated_node
+        module = get_full_name_for_node(imported.module) if imported.module else ""
+        if module in HELPERS:
+            return updated_node.with_changes(body=[imported.with_changes(relative=[cst.Dot()])])
+        if module == LIBRARY:
+            lines = _from_their_homes(imported.names)
+            lines[0] = lines[0].with_changes(leading_lines=updated_node.leading_lines)
+            lines[-1] = lines[-1].with_changes(trailing_whitespace=updated_node.trailing_whitespace)
+            return cst.FlattenSentinel(lines)
+        if module and module.startswith(f"{LIBRARY}."):
+            name = cst.parse_expression(VENDORED + module.removeprefix(LIBRARY))
+            return updated_node.with_changes(body=[imported.with_changes(module=name)])
+        return updated_node
+
+    def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.SimpleString:
+        return updated_node.with_changes(value=_reworded(updated_node.value))
+
+    def leave_FormattedStringText(
+        self, original_node: cst.FormattedStringText, updated_node: cst.FormattedStringText
+    ) -> cst.FormattedStringText:
+        return updated_node.with_changes(value=_reworded(updated_node.value))
+
+
+def _from_their_homes(names: Iterable[cst.ImportAlias]) -> list[cst.SimpleStatementLine]:
+    by_home: dict[str, list[str]] = {}
+    for alias in names:
+        name = alias.evaluated_name
+        asname = f" as {alias.evaluated_alias}" if alias.asname else ""
+        by_home.setdefault(_homes().get(name, VENDORED), []).append(name + asname)
+    return [
+        cst.ensure_type(cst.parse_statement(f"from {home} import {', '.join(found)}\n"), cst.SimpleStatementLine)
+        for home, found in by_home.items()
+    ]
+
+
+def _reworded(text: str) -> str:
+    return _WORD.sub(lambda found: WORDS[found[0]], text)
