@@ -8,6 +8,7 @@ VARIANT ?= migrated
 STAGES ?= 2
 MINUTES ?= 20
 FUZZ_S ?= 600
+WORKERS ?= 2
 STOCK = vllm-omni==0.30.0
 
 BIN = $(abspath $(VENV))/bin
@@ -55,10 +56,10 @@ packages:  ## Programs that some tests need: Debian's chromium and prometheus, i
 	@$(PYTHON) scripts/packages.py
 
 test-unit: setup packages  ## What needs no server: under 3 minutes
-	@$(BIN)/python -m pytest tests --ignore=tests/rig
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests --ignore=tests/rig
 
-test-rig: migrated packages  ## What needs the real server
-	@$(BIN)/python -m pytest tests/rig
+test-rig: migrated packages  ## What needs the real server; WORKERS=2 is how many processes run the tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/rig
 
 soak: migrated  ## Mixed faults under load for MINUTES=20: nothing is lost, nothing grows; build/soak.json
 	@$(BIN)/python tests/rig/soak.py --minutes $(MINUTES) --json build/soak.json
@@ -70,7 +71,7 @@ lint: setup  ## Style, types, layers, changelog fragments, documents and their l
 	@$(BIN)/lint-imports
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: setup  ## Speed as ratios within one run: a table, and build/bench.json
+bench: setup  ## Speed as ratios within one run: a table, and build/bench.json; semgrep in an environment of its own
 	@$(BIN)/python -m benchmarks --json build/bench.json
 
 docs: setup  ## What is made from the code and the fragments: errors, changed statuses, CHANGELOG.md; then build/site

@@ -14,7 +14,7 @@ from vllm_omni_rig import environment
 
 from .measure import Result
 
-SUBJECTS = ("conversion", "wire", "sanitizer", "imports")
+SUBJECTS = ("conversion", "wire", "sanitizer", "imports", "audit")
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
 def show(results: list[Result]) -> None:
     """Print the table."""
-    table = Table(title="Medians of interleaved repetitions, CPU time")
+    table = Table(title="Medians of interleaved repetitions, CPU time unless it says wall")
     for column in ("subject", "what", "measured", "goal", ""):
         table.add_column(column, justify="right" if column in ("measured", "goal") else "left")
     for result in results:

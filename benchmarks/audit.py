@@ -1,79 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the audit of an installed vLLM-Omni takes, beside what the parser alone needs in the same run.
+"""The audit of the installed vLLM-Omni in fresh processes, beside the parser alone and semgrep with one rule."""
 
-    python benchmarks/audit.py [--tree DIR] [--rounds N] [--out FILE]
-
-Writes JSON: seconds of wall time (least of the rounds), the ratio of cold to the parser, peak memory of all processes
-in MiB. Semgrep with one equivalent rule (`raise ValueError(...)`) is timed if it is installed.
-"""
-
-import argparse
 import importlib.util
-import json
-import os
+import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-COLD_RATIO_LIMIT = 1.2
-WARM_LIMIT_S = 1.0
-MEMORY_LIMIT_MIB = 150
+from . import semgrep
+from .measure import Result
+
+REPETITIONS = 5
 SAMPLE_S = 0.02
-
-_PARSE = """
+LIMIT_S = 900
+PARSER = """
 import ast, pathlib, sys, time
 texts = [path.read_bytes() for path in sorted(pathlib.Path(sys.argv[1]).rglob("*.py"))]
-start = time.perf_counter()
+wall, cpu = time.perf_counter(), time.process_time()
 for text in texts:
     ast.parse(text)
-print(time.perf_counter() - start)
-"""
-_AUDIT = """
-import sys
-from vllm_omni_errors.audit.command import audit
-sys.argv = ["audit", *sys.argv[1:]]
-audit()
+print(time.perf_counter() - wall, time.process_time() - cpu)
 """
 
 
-def installed() -> Path:
-    """The installed vLLM-Omni, without importing it."""
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a program took, all its processes together, in seconds."""
+
+    wall: float
+    cpu: float
+
+
+def run() -> Iterator[Result]:
+    """Yield every line of the subject."""
+    tree = _installed()
+    parser, cold, warm = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(REPETITIONS):
+            command = _audit(tree, Path(folder) / f"{number}.sqlite")
+            parser.append(_parsing(tree))
+            cold.append(_timed(command))
+            warm.append(_timed(command))
+        peak_mib = _peak_mib(_audit(tree, Path(folder) / "peak.sqlite"))
+        other = _semgrep(tree, Path(folder))
+    pairs = list(zip(cold, parser, strict=True))
+    yield Result(
+        "audit", "cold / ast.parse alone, wall", statistics.median(c.wall / p.wall for c, p in pairs), "×", 1.2
+    )
+    yield Result("audit", "cold / ast.parse alone", statistics.median(c.cpu / p.cpu for c, p in pairs), "×")
+    yield Result("audit", "cold, wall", statistics.median(took.wall for took in cold), "s")
+    yield Result("audit", "warm, wall", statistics.median(took.wall for took in warm), "s", 1)
+    yield Result("audit", "cold, memory of all its processes at its peak", peak_mib, "MiB", 150)
+    if other is not None:
+        yield Result("audit", "semgrep with one rule, wall", other.wall, "s")
+        yield Result("audit", "semgrep with one rule / cold", other.cpu / statistics.median(c.cpu for c in cold), "×")
+
+
+def _installed() -> Path:
     spec = importlib.util.find_spec("vllm_omni")
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
 
 
-def parse_seconds(tree: Path) -> float:
-    """What ``ast.parse`` needs for every file, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", _PARSE, str(tree)], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+def _audit(tree: Path, cache: Path) -> list[str]:
+    return [sys.executable, "-m", "vllm_omni_errors.cli", "audit", str(tree), "--cache", str(cache)]
 
 
-def audit_seconds(tree: Path, cache: Path) -> tuple[float, float]:
-    """Wall time of a whole `omni-errors audit`, and the peak memory of it and its children, in MiB."""
-    command = [sys.executable, "-c", _AUDIT, str(tree), "--cache", str(cache)]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    peak = [0.0]
+def _parsing(tree: Path) -> Took:
+    """One loop over texts that are in memory already; neither the program's start nor its reading counts."""
+    command = [sys.executable, "-c", PARSER, str(tree)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
+    return Took(*map(float, done.stdout.split()))
 
-    def watch() -> None:
+
+def _timed(command: Sequence[str], cwd: Path | None = None) -> Took:
+    """A whole program, from its start to its end."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S, cwd=cwd)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def _peak_mib(command: Sequence[str]) -> float:
+    """The most memory that a program and its children had at one time; what they share counts once."""
+    peak = 0.0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            peak[0] = max(peak[0], sum(map(_proportional_mib, [process.pid, *_children(process.pid)])))
+            peak = max(peak, sum(map(_proportional_mib, [process.pid, *_children(process.pid)])))
             time.sleep(SAMPLE_S)
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    code = process.wait()
-    seconds = time.perf_counter() - start
-    watching.join()
-    assert code == 0, code
-    return seconds, peak[0]
+    assert process.returncode == 0, process.returncode
+    return peak
 
 
 def _children(pid: int) -> list[int]:
@@ -84,67 +107,24 @@ def _children(pid: int) -> list[int]:
 
 
 def _proportional_mib(pid: int) -> float:
-    """Memory of a process; what it shares with others counts in parts."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) / 1024
-    except OSError:
+    except OSError:  # it ended meanwhile
         pass
     return 0.0
 
 
-def semgrep_seconds(tree: Path) -> float | None:
-    """Semgrep with one equivalent rule, or None if it is not installed."""
-    program = shutil.which("semgrep") or shutil.which("semgrep", path=str(Path(sys.executable).parent))
+def _semgrep(tree: Path, folder: Path) -> Took | None:
+    """Semgrep over the same files, once; None if there is no semgrep."""
+    program = semgrep.program()
     if program is None:
         return None
-    command = [program, "--lang", "python", "--pattern", "raise ValueError(...)", "--metrics", "off", "--json"]
-    start = time.perf_counter()
-    subprocess.run([*command, "--no-git-ignore", str(tree)], check=False, capture_output=True)
-    return time.perf_counter() - start
-
-
-def measure(tree: Path, rounds: int) -> dict[str, Any]:
-    """All numbers; parser and audit take turns, so that both meet the same load."""
-    parse, cold, warm, cold_mib, warm_mib = [], [], [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds):
-            cache = Path(folder) / f"{number}.sqlite"
-            parse.append(parse_seconds(tree))
-            for seconds, memory in ((cold, cold_mib), (warm, warm_mib)):
-                took, used = audit_seconds(tree, cache)
-                seconds.append(took)
-                memory.append(used)
-    return {
-        "tree": tree.name,
-        "cores": len(os.sched_getaffinity(0)),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "parse_s": round(min(parse), 3),
-        "cold_s": round(min(cold), 3),
-        "warm_s": round(min(warm), 3),
-        "cold_to_parse": round(min(c / p for c, p in zip(cold, parse, strict=True)), 3),
-        "cold_mib": round(max(cold_mib), 1),
-        "warm_mib": round(max(warm_mib), 1),
-        "semgrep_s": semgrep_seconds(tree),
-        "limits": {"cold_to_parse": COLD_RATIO_LIMIT, "warm_s": WARM_LIMIT_S, "mib": MEMORY_LIMIT_MIB},
-    }
-
-
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tree", type=Path, default=None)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None)
-    arguments = parser.parse_args()
-    found = measure(arguments.tree or installed(), arguments.rounds)
-    text = json.dumps({"audit": found}, indent=1) + "\n"
-    if arguments.out is not None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
-    print(text, end="")
-
-
-if __name__ == "__main__":
-    main()
+    copy = folder / "tree"  # outside of any checkout, whose ignored folders semgrep would skip
+    shutil.copytree(
+        tree,
+        copy,
+        ignore=lambda place, names: {n for n in names if (Path(place) / n).is_file() and not n.endswith(".py")},
+    )
+    return _timed(semgrep.command(program, folder), cwd=copy)

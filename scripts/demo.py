@@ -60,7 +60,7 @@ def probe_server(name: str, tree: Path | None, directory: Path) -> Report:
     log = directory / f"demo-{name}.log"
     log.unlink(missing_ok=True)
     with start(STAGES, tree=tree, log=log, progress=lambda words: say(f"{name}: {words}")) as server:
-        report = run(server.url, progress=ProgressLine(name))
+        report = run(server.url, progress=ProgressLine(name), destructive=True)
     path = directory / f"demo-{name}.json"
     path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
     return report

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vllm_omni_errors import explain
+from vllm_omni_errors.probe import catalogue as probe_checks
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAGMENTS = ROOT / "newsfragments"
@@ -66,6 +67,7 @@ def changelog() -> str:
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "CHANGELOG.md": changelog,
+    "docs/checks.md": probe_checks.page,
     "docs/errors.md": explain.markdown,
     "docs/status-changes.md": status_changes,
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workarounds, on packages of our own that fail as torchvision and torchaudio do."""
 
+import ast
 import importlib.metadata
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import vllm_omni_rig
 from vllm_omni_rig import environment
 from vllm_omni_rig.environment import SHIMS, SWITCH, WORKAROUNDS, activate, deactivate, variables
 
@@ -218,3 +220,26 @@ def test_every_workaround_says_why_and_what() -> None:
     for subject in WORKAROUNDS:
         assert environment.WORKAROUNDS[subject].why
         assert environment.WORKAROUNDS[subject].what
+
+
+def replaced(source: str) -> set[str]:
+    """What a module assigns to, or sets, in modules and classes that it imports from vLLM or vLLM-Omni."""
+    tree = ast.parse(source)
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if (getattr(node, "module", None) or alias.name).split(".")[0] in ("vllm", "vllm_omni")
+    }
+    targets = [target for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    targets += [call.args[0] for call in calls if ast.unparse(call.func) == "setattr"]
+    found = {ast.unparse(target) for target in targets}
+    return {name for name in found if name.partition(".")[0] in imported}
+
+
+def test_the_rig_replaces_nothing_of_vllm_omni_but_the_engine_of_the_scripted_server() -> None:
+    """What stock and migrated do is their own."""
+    sources = Path(vllm_omni_rig.__file__).parent.rglob("*.py")
+    assert set().union(*(replaced(file.read_text()) for file in sources)) == {"api_server.build_async_omni"}

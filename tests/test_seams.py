@@ -22,6 +22,7 @@ from vllm.exceptions import (
     VLLMValidationError,
 )
 from vllm.multimodal.media import MediaConnector
+from vllm.tokenizers.mistral import truncate_tool_call_ids
 
 from vllm_omni_errors import OmniErrorDetails, OmniServiceUnavailableError, exceptions, seams, to_details, upstream
 from vllm_omni_errors.seams import (
@@ -382,6 +383,16 @@ def test_a_url_that_vllm_does_not_read_is_422(url: Any) -> None:
     details = to_details(error_of(fetches_media(CONNECTOR.fetch_image_async, parameter="image_url")(url)))
     assert (details.status_code, details.parameter) == (422, "image_url")
     assert "passwd" not in details.message
+
+
+@pytest.mark.parametrize("call", [{}, {"id": 5}, 5])
+def test_a_tool_call_that_vllm_cannot_shorten_is_400(call: Any) -> None:
+    """The protocol refuses such a call before (seam_cases.py), so that no request of the rig gets here."""
+    request = SimpleNamespace(messages=[{"role": "assistant", "tool_calls": [call]}])
+    read = reads_request(truncate_tool_call_ids, parameter="messages", also=(AttributeError, KeyError))
+    with pytest.raises(VLLMValidationError) as caught:
+        read(request)
+    assert caught.value.parameter == "messages"
 
 
 def test_media_that_cannot_be_fetched_now_is_a_server_error() -> None:

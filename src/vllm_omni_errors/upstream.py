@@ -101,6 +101,16 @@ def is_upstream_module(name: str | None) -> bool:
     return name is not None and name.partition(".")[0] == "vllm"
 
 
+_DECORATORS = "model_hosting_container_standards"
+"""What vLLM's ``/invocations`` and ``/ping`` are wrapped with, without a trace of the function inside."""
+
+
+def is_upstream_endpoint(endpoint: object) -> bool:
+    """Whether a route's endpoint is vLLM's own, by the module that it says it is of."""
+    module = getattr(endpoint, "__module__", None)
+    return is_upstream_module(module) or (module is not None and module.partition(".")[0] == _DECORATORS)
+
+
 def require_version(reviewed: str) -> None:
     """Raise InstallError unless vLLM is of that version; a part as ``+cpu`` does not matter."""
     installed = str(getattr(importlib.import_module("vllm"), "__version__", "of unknown version"))

@@ -166,6 +166,12 @@ def test_files_are_written_where_they_are_wanted(make_tree: Make, command: Comma
     assert all((tmp_path / name).stat().st_size > 1000 for name in names.values())
 
 
+def test_a_text_that_cannot_be_encoded_is_shown_as_it_stands(make_tree: Make, command: Command) -> None:
+    tree = make_tree({"entrypoints/helpers.py": "def f():\n    raise ValueError('no \\ud800 in here')\n"})
+    sites = listed(command(tree, "--only", "entrypoints/helpers.py", "--json", "-"))["sites"]
+    assert [site["message"] for site in sites] == ["no \\ud800 in here"]
+
+
 def test_without_a_cache_it_says_the_same(make_tree: Make, command: Command) -> None:
     tree = make_tree()
     assert command(tree, "--no-cache", "--json", "-").stdout == command(tree, "--json", "-").stdout

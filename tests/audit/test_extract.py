@@ -15,6 +15,29 @@ def raised(text: str) -> list[str]:
     return [found.exception for found in extract("x.py", text.encode()).raises]
 
 
+def said(text: bytes) -> list[str]:
+    return [found.text for found in extract("x.py", text).raises]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# coding: latin-1\nx = 'éééééééé'; raise ValueError('é' + (x))\n".encode("latin-1"),
+        "\ufeffraise ValueError('é' + (x))\n".encode(),
+        "y\r\r\nraise ValueError('é' +\r (x))\r".encode(),
+    ],
+    ids=["another encoding", "a mark at the start", "lines of all systems"],
+)
+def test_a_message_is_read_whatever_the_files_bytes(text: bytes) -> None:
+    assert said(text) == ["é<(x)>"]
+
+
+@pytest.mark.parametrize("text", [b"# coding: nobody's\nraise E\n", b"# \xe9\nraise E\n", b"raise E\0\n"])
+def test_a_file_that_cannot_be_decoded_is_a_problem(text: bytes) -> None:
+    found = extract("x.py", text)
+    assert (found.raises, found.problem is not None) == ([], True)
+
+
 def caught(text: str) -> list[tuple[str, ...]]:
     return [found.types for found in extract("x.py", text.encode()).handlers]
 

@@ -155,6 +155,20 @@ def test_a_row_for_a_typed_raise_is_needless(reviewed: tuple[Path, Path], make_t
     assert codes(run(tree, folder)) == ["needless"]
 
 
+def test_a_row_that_nothing_asks_for_is_counted(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
+    _, folder = reviewed
+    tree = make_tree({"metrics.py": "def f():\n    raise ValueError('no such number at all')\n"})
+    inventory = run(tree).inventory
+    site = next(site for site in inventory.sites if site.path == "metrics.py")
+    assert not site.asked
+    review.decide(folder, inventory, [{"fingerprint": site.fingerprint, "decision": "internal", "reason": "x"}], TODAY)
+    manifest = folder / "ledger.toml"
+    manifest.write_text("beyond = 1\n" + manifest.read_text())
+    assert codes(run(tree, folder)) == []
+    ledgers.write(folder, {"metrics.py": []})
+    assert codes(run(tree, folder)) == ["row-count"]
+
+
 def test_twins_are_decided_alike_or_apart(reviewed: tuple[Path, Path], make_tree: Make, run: Run) -> None:
     _, folder = reviewed
     twin = "def offline(image):\n    raise RuntimeError('there is no image to convert')\n"

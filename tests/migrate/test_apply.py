@@ -393,3 +393,28 @@ def test_signal_leaves_nothing(tmp_path, make_tree, number, code):
         process.send_signal(number)
         assert process.wait(30) == code
     assert leftovers(tmp_path) == {"source"}
+
+
+def test_ctrl_c_while_files_are_rewritten_ends_all_processes_and_leaves_nothing(tmp_path, make_tree):
+    tree = make_tree()
+    program = (
+        "import time; from synthetic_tree import Enter; from vllm_omni_errors import cli\n"
+        "from vllm_omni_errors.migrate import rewrites\n"
+        "class Slow(Enter):\n"
+        "    'Slow.'\n"
+        "    def visit_Module(self, node):\n        print('rewriting', flush=True); time.sleep(600)\n"
+        "rewrites.ALL = (Slow,)\n"
+        "cli.main()"
+    )
+    command = [sys.executable, "-c", program, "migrate", str(tree), "--out", str(tmp_path / "out")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "rewriting\n"
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == ("", "\nomni-errors: interrupted; nothing half-written is left.\n")
+    assert leftovers(tmp_path) == {"source"}

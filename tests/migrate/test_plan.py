@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,15 @@ def look():
     return greet('glass') + greet('frame')
 """)
     assert plan.reasons["Enter"] == "Doors greet, they do not say hello."
+
+
+def test_the_plan_does_not_depend_on_the_number_of_processes(make_tree, monkeypatch):
+    tree = make_tree()
+    plans_made = []
+    for cpus in ({0}, {0, 1, 2}):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cpus=cpus: cpus)
+        plans_made.append(planned(tree))
+    assert plans_made[0] == plans_made[1]
 
 
 def test_phase_takes_the_phases_up_to_it(make_tree):

@@ -158,6 +158,49 @@ def test_a_decision_is_for_one_site_of_several_with_the_same_message() -> None:
     assert changed.index("raise ValueError(") < changed.index("raise VLLMValidationError(")
 
 
+RAISE = 'raise ValueError(f"bad size {size}")'
+EVERYWHERE = f"""
+def check(size, key=lambda each: (each, 1)):
+    with open(size) as file: {RAISE}
+    try:
+        '''Text over
+        two lines.'''; {RAISE}
+    except KeyError:
+        size = [
+            1,
+        ]; {RAISE}
+    else:
+        {RAISE}
+    finally:
+        {RAISE}
+    match size:
+        case 1:
+            {RAISE}
+        case [_, *_] if size: {RAISE}
+    for each in size:
+        if each: {RAISE}
+        elif size:
+            {RAISE}
+        else:
+            {RAISE}
+    else:
+        {RAISE}
+    while size:
+        async def inner(): pass
+        {RAISE}
+"""
+
+
+@pytest.mark.parametrize("nth", range(1, EVERYWHERE.count(RAISE) + 1))
+def test_a_decision_is_for_its_site_wherever_that_stands(nth: int) -> None:
+    changed, mismatches = rewrite_module(EVERYWHERE, [decided(a_row(nth=nth))])
+    assert mismatches == []
+    before, *after = EVERYWHERE.split(RAISE)
+    new = 'raise VLLMValidationError(f"bad size {size}", parameter="size")'
+    expected = before + "".join((new if n == nth else RAISE) + text for n, text in enumerate(after, 1))
+    assert changed.replace("from vllm.exceptions import VLLMValidationError\n", "") == expected
+
+
 def test_a_decision_whose_site_is_gone_or_says_something_else_does_not_match() -> None:
     other = example(
         """

@@ -28,7 +28,7 @@ from vllm_omni_errors.probe import Pace
 # Long enough for a busy machine: only a server that hangs on purpose makes a test wait for them.
 QUICK = Pace(
     deadline_s=4.0, generation_s=4.0, ready_s=4.0, recovery_s=4.0, recovery_pause_s=0.05, attempts=2,
-    requests_per_second=1_000.0,
+    requests_per_second=1_000.0, document_s=4.0,
 )  # fmt: skip
 
 MODEL = "tiny"

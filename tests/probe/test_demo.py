@@ -59,7 +59,8 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def outcomes(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *results: Report | BaseException) -> None:
     remaining = list(results)
 
-    def run(url: str, *, progress: Callable[..., None]) -> Report:
+    def run(url: str, *, progress: Callable[..., None], destructive: bool) -> Report:
+        assert destructive
         result = remaining.pop(0)
         if isinstance(result, BaseException):
             raise result

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from faithful_server import Faithful, Problem, serving
+from junitparser import JUnitXml
 
 from vllm_omni_errors.probe import CHECKS, command
+from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.media import refusing_url
 
 FEW = tuple(check for check in CHECKS if check.id in ("ok.models", "route.unknown", "route.method"))
@@ -50,7 +52,9 @@ def test_a_finding_is_exit_code_1() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(refusing_url(),), ("ftp://host",), ("http://127.0.0.1:1", "--model", "x")], ids=str
+    "arguments",
+    [(refusing_url(),), ("ftp://host",), ("http://127.0.0.1:1", "--model", "x")],
+    ids=["nobody listens", "no HTTP", "no HTTP server"],
 )
 def test_what_cannot_run_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     result = invoke(*arguments)
@@ -69,6 +73,59 @@ def test_json_and_html_are_written(tmp_path: Path) -> None:
     assert "wrong method" in (tmp_path / "a.html").read_text()
 
 
+def test_junit_has_a_case_for_each_check(tmp_path: Path) -> None:
+    with serving(AllowLost()) as url:
+        invoke(url, "--junit", str(tmp_path / "a.xml"))
+    document = JUnitXml.fromfile(str(tmp_path / "a.xml"))
+    assert (document.tests, document.failures, document.skipped) == (3, 1, 0)
+    (suite,) = document
+    cases = {case.name: case.result for case in suite}
+    assert cases["ok.models"] == []
+    (failure,) = cases["route.method"]
+    assert (failure.message, failure.type) == ("header Allow is None, expected one with POST", "header")
+    assert "curl -sS -i -X DELETE" in failure.text
+
+
+def reports(tmp_path: Path) -> tuple[str, str]:
+    """Of a server that keeps the contract, and of one that does not."""
+    paths = str(tmp_path / "good.json"), str(tmp_path / "bad.json")
+    for path, server in zip(paths, (Faithful(), AllowLost()), strict=True):
+        with serving(server) as url:
+            invoke(url, "--json", path)
+    return paths
+
+
+def test_two_reports_are_compared_and_only_what_is_new_counts(tmp_path: Path) -> None:
+    good, bad = reports(tmp_path)
+    worse = invoke("--compare", good, bad, "--html", str(tmp_path / "both.html"))
+    assert worse.exit_code == 1
+    assert "good: 3 kept, 0 broken, 0 skipped" in worse.stdout
+    assert 'data-side="bad"' in (tmp_path / "both.html").read_text()
+    assert invoke("--compare", bad, good).exit_code == 0
+    assert invoke("--compare", bad, bad).exit_code == 0
+
+
+def test_what_is_no_report_cannot_be_compared(tmp_path: Path) -> None:
+    for name, content in (("a.json", "no"), ("b.json", '{"format": 1}')):
+        (tmp_path / name).write_text(content)
+    result = invoke("--compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert result.exit_code == 2
+    assert "a.json: not a report" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("http://host", "--compare", __file__, __file__)], ids=["neither", "both"])
+def test_a_url_or_two_reports(arguments: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(command.probe, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--read-only", "read_only"), ("--destructive", "destructive")])
+def test_the_options_reach_the_run(monkeypatch: pytest.MonkeyPatch, option: str, expected: str) -> None:
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(command, "run", lambda url, **arguments: given.append(arguments) or _stop())
+    invoke("http://host", option, "--as", "vllm")
+    assert (given[0][expected], given[0]["contract"]) == (True, Contract.VLLM)
+
+
 def test_json_to_standard_output_is_alone_there() -> None:
     with serving(Faithful()) as url:
         result = invoke(url, "--json", "-")
@@ -76,7 +133,7 @@ def test_json_to_standard_output_is_alone_there() -> None:
     assert "3 kept" in result.stderr
 
 
-@pytest.mark.parametrize("option", ["--json", "--html"])
+@pytest.mark.parametrize("option", ["--json", "--html", "--junit"])
 def test_a_folder_that_is_not_there_is_said_before_anything_is_sent(tmp_path: Path, option: str) -> None:
     result = invoke("http://127.0.0.1:1", option, str(tmp_path / "no" / "file"))
     assert result.exit_code == 2

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The probe finds out what the server offers; what is absent is skipped with the reason."""
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from faithful_server import ROUTES, Faithful, Problem, serving
+from faithful_server import QUICK, ROUTES, Faithful, Problem, serving
 from starlette.types import Scope
 
 from vllm_omni_errors.probe import CHECKS, ProbeError, Report
+from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.media import refusing_url
 
 Probe = Callable[..., Report]
@@ -129,6 +132,44 @@ def test_a_limit_that_is_not_published_cannot_be_exceeded(probe: Probe) -> None:
     with serving(Unlimited()) as url:
         report = probe(url, checks=[check for check in CHECKS if "long-prompt" in check.id])
     assert set(whys(report).values()) == {"/v1/models does not say how long a prompt may be"}
+
+
+def test_read_only_leaves_out_what_creates_or_may_stop_a_server(probe: Probe) -> None:
+    risky = [check for check in CHECKS if check.danger or check.creates]
+    creating = [replace(check, creates=True) for check in CHECKS if check.id == "ok.images"]
+    server = Faithful()
+    with serving(server) as url:
+        report = probe(url, checks=[*creating, *risky], read_only=True)
+    assert {check.verdict for check in report.checks} == {"skip"}
+    assert whys(report)["ok.images"] == "--read-only: it would create something on the server"
+    assert whys(report)["images.seed"] == "--read-only: it may stop a faulty server"
+    assert server.seen.count("/v1/chat/completions") == 0
+
+
+def test_a_server_is_held_to_what_is_asked_for(probe: Probe) -> None:
+    class Flat(Faithful):
+        def error(self, problem: Problem, path: str, request_id: str, body: bytes) -> Any:
+            error = super().error(problem, path, request_id, body)
+            del error["error"]["request_id"]
+            return error
+
+    checks = [check for check in CHECKS if check.id == "images.size"]
+    with serving(Flat()) as url:
+        assert probe(url, checks=checks).failed == 1
+        lesser = probe(url, checks=checks, contract=Contract.VLLM)
+    assert (lesser.contract, lesser.failed) == ("vllm", 0)
+    assert [finding.rule for finding in lesser.checks[0].beyond] == ["ids"]
+
+
+def test_requests_are_spaced(probe: Probe) -> None:
+    """A bucket of so many; what is over it waits for a second's share."""
+    checks = [check for check in CHECKS if check.id in ("ok.models", "route.unknown", "route.method")]
+    with serving(Faithful()) as url:
+        began = time.monotonic()
+        probe(url, checks=checks, pace=replace(QUICK, requests_per_second=8))
+        took = time.monotonic() - began
+    # More than 16 requests, of which 8 are sent at once.
+    assert took > 1.0
 
 
 class NoModels(Faithful):

@@ -3,6 +3,7 @@
 
 ``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` live as long as the
 session, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
+With pytest-xdist and ``--dist loadgroup`` each of them is started by one worker only.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from vllm_omni_rig.server import Server, start
 MIGRATED = Path(__file__).parents[2] / "build" / "migrated"
 
 Start = Callable[..., Server]
+
+SHARED = frozenset({"stock", "stock_inline", "migrated", "migrated_inline"})
 
 
 def tree_of(variant: str) -> Path | None:
@@ -123,6 +126,21 @@ def fresh_server(servers: Servers) -> Iterator[Start]:
     yield start_one
     for server in mine:
         server.stop()
+
+
+def group_of(item: pytest.Function) -> str:
+    """What one worker runs: all tests of scripted servers, all of the others that are shared, or those of a file."""
+    used = set(item.fixturenames)
+    if "scripted" in used:
+        return "scripted"
+    return "stages" if "servers" in used and used & SHARED else item.path.stem
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 @pytest.hookimpl(wrapper=True)

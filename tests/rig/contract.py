@@ -58,6 +58,17 @@ def nothing_leaks(text: str, more: Iterable[str] = ()) -> None:
     assert len(text) < SMALL, f"{len(text)} bytes: {text[:500]}"
 
 
+def logged(log: str, request_id: str) -> list[str]:
+    """What the library logged about a request: the level of each line, and whether a traceback follows."""
+    lines = log.splitlines()
+    found = [number for number, line in enumerate(lines) if f"(request_id={request_id} " in line]
+    return [" ".join([_LEVEL.search(lines[at])[1], *_TRACEBACK.findall(lines[at + 1])]) for at in found]
+
+
+_LEVEL = re.compile(r"\b(INFO|WARNING|ERROR) \d\d-\d\d ")
+_TRACEBACK = re.compile(r"Traceback")
+
+
 def client_error(url: str, call: Call, retries: int = 0) -> openai.APIStatusError | None:
     """What the official client raises for a request; None if nothing."""
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=retries, timeout=20)
@@ -74,6 +85,11 @@ def client_error(url: str, call: Call, retries: int = 0) -> openai.APIStatusErro
     except openai.APIStatusError as error:
         return error
     return None
+
+
+def attempts(error: openai.APIStatusError) -> int:
+    """How often the official client sent the request before it raised: each repetition says which it is."""
+    return int(error.request.headers["x-stainless-retry-count"]) + 1
 
 
 def verify_client(error: openai.APIStatusError | None, expected: Seen) -> None:

@@ -2,7 +2,6 @@
 """Scenes: a request in flight in the diffusion stage, one with a fault, and what is left of the server after it."""
 
 import contextlib
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,13 +14,10 @@ import psutil
 from calls import chat, images
 from support import Call, error_object
 
-from vllm_omni_rig.server import HOST, Server, start
+from vllm_omni_rig.server import Server, start
 
 AHEAD = 2
 """Servers that start while a test runs: two at a time take little longer than one."""
-
-PORTS = range(8520, 8600)
-"""Below those that the system gives to clients."""
 
 IN_FLIGHT = "FAULT:sleep=3"
 HEAD_START_S = 1.0
@@ -83,7 +79,6 @@ class Supply:
     def __init__(self, count: int, logs: Path) -> None:
         self._left = count
         self._logs = logs
-        self._ports = iter(PORTS)
         self._pool = ThreadPoolExecutor(AHEAD)
         self._next: deque[Future[Server]] = deque()
         for _ in range(AHEAD):
@@ -92,16 +87,8 @@ class Supply:
     def _order(self) -> None:
         if self._left:
             log = self._logs / f"{self._left}.log"
-            self._next.append(self._pool.submit(start, log=log, port=self._port()))
+            self._next.append(self._pool.submit(start, log=log))
             self._left -= 1
-
-    def _port(self) -> int:
-        """A free one, which nobody else is given: two servers that start at once may find the same one free."""
-        for port in self._ports:
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                return port
-        raise AssertionError("no port is free")
 
     def take(self) -> Server:
         server = self._next.popleft().result()

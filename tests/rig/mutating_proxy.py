@@ -78,6 +78,7 @@ class Proxy:
     def __init__(self, url: str, mutation: Mutation) -> None:
         self.url = url
         self.mutation = mutation
+        self.client = httpx.AsyncClient(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -90,8 +91,7 @@ class Proxy:
         body = await request.body()
         headers = {name: value for name, value in request.headers.items() if name not in {"host", *HOP_HEADERS}}
         target = f"{self.url}{scope['path']}?{scope['query_string'].decode()}"
-        async with httpx.AsyncClient(timeout=60) as client:
-            real = await client.request(request.method, target, content=body, headers=headers)
+        real = await self.client.request(request.method, target, content=body, headers=headers)
         kept = {name: value for name, value in real.headers.items() if name not in HOP_HEADERS}
         answer = Answer(request.method, scope["path"], body, real.status_code, kept, real.content)
         try:

@@ -265,6 +265,79 @@ def request_at_the_end_of_the_engine() -> Any:
     return asyncio.run(ask(omni))
 
 
+def next_stage_parameters() -> Any:
+    """Sampling parameters of a later language stage, which vLLM refuses."""
+    from vllm import SamplingParams
+    from vllm_omni.engine.orchestrator import OrchestratorBase
+
+    def refuse(**_: Any) -> Any:
+        raise ValueError("these parameters are wrong")
+
+    orchestrator = SimpleNamespace(
+        stage_pools=[None, SimpleNamespace()],
+        _next_stage_input_is_tokens=lambda _: False,
+        _get_stage_input_processor=lambda _: SimpleNamespace(process_inputs=refuse),
+    )
+    return raised(
+        lambda: OrchestratorBase._build_next_stage_request(orchestrator, "r", 1, {"prompt": "x"}, SamplingParams())
+    )
+
+
+def pixels_of_several_replicas() -> Any:
+    """A picture that breaks while it is read, which several replicas of a stage do early."""
+    import io
+
+    from PIL import Image
+    from vllm_omni.engine.async_omni_engine import AsyncOmniEngine
+
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 9).save(file, "PNG")
+    picture = Image.open(io.BytesIO(file.getvalue()[:200]))
+    engine = SimpleNamespace(
+        model="tiny", _resolve_mm_hasher_algorithm=lambda: "blake3", _iter_multimodal_items=lambda items: [items]
+    )
+    prompt = {"multi_modal_data": {"image": picture}}
+    return raised(lambda: AsyncOmniEngine._ensure_stage_replica_mm_uuids(engine, prompt, stage_id=0, replica_id=0))
+
+
+def settings_of_a_session() -> Any:
+    """Settings that do not make a chat request; no route has this handler."""
+    from vllm_omni.entrypoints.openai.video_stream_session import VideoStreamSession
+
+    session = SimpleNamespace(sample_frames=list, has_audio=False, _config=SimpleNamespace(model=5))
+    return raised(lambda: VideoStreamSession.build_chat_request(session, "x"))
+
+
+def partly_asleep() -> Any:
+    """A request while one of several diffusion stages sleeps."""
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    async def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    class PartlyAsleep(AsyncOmni):  # type: ignore[misc]
+        errored = False
+        _paused = False
+        _sleeping_tags = frozenset({"weights"})
+        _abort_internal_requests = _release_generate_admission = nothing
+        _record_request_failure_once = _log_summary_and_cleanup = lambda *_, **__: None
+
+        def __init__(self) -> None:
+            self._pause_cond = asyncio.Condition()
+
+        def _get_unique_request_id(self, request_id: str) -> str:
+            return request_id
+
+    async def generate() -> Any:
+        try:
+            async for output in PartlyAsleep().generate("x", request_id="r"):
+                return output
+        except Exception as exc:
+            return exc
+
+    return asyncio.run(generate())
+
+
 PLACES = (
     status_of_ranks,
     answer_of_a_worker,
@@ -279,14 +352,27 @@ PLACES = (
     message_that_cannot_be_decoded,
     request_at_the_end_of_the_engine,
     abort_at_the_death_of_a_stage,
+    next_stage_parameters,
+    pixels_of_several_replicas,
+    settings_of_a_session,
+    partly_asleep,
 )
+
+
+def typed(found: Any) -> Any:
+    """What the library makes of an exception that says whose fault it is."""
+    from vllm.exceptions import VLLMError
+
+    from vllm_omni_errors import to_details
+
+    return to_details(found) if isinstance(found, VLLMError) else None
 
 
 def described(found: Any) -> dict[str, Any]:
     """The status, type and text that a place's result says, by the record where there is one."""
     if found is None:
         return {"status": PASSED, "type": PASSED, "text": PASSED, "stage": None, "fatal": False}
-    details = getattr(found, "details", None) or getattr(found, "error_details", None)
+    details = getattr(found, "details", None) or getattr(found, "error_details", None) or typed(found)
     if details is not None:
         return {
             "status": details.status_code,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong requests that vLLM's own code refuses: one or more for each seam that the rig reaches, and what the migrated
-server answers. Seams of ledgers/upstream-0.30.0 that are missing here need a multimodal, speech or Mistral model, or a
-socket."""
+server answers. Seams of ledgers/upstream-0.30.0 that are missing here are called by themselves (places_program.py), or
+need a model that the rig does not have."""
 
 import json
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from calls import (
     PNG,
     RAISING_TEMPLATE,
     TOOL,
+    TRUNCATED,
     batch,
     chat,
     completions,
@@ -44,6 +45,13 @@ AUDIO_MODEL = ("OmniOpenAIServingAudioGenerate.create_audio_generate", "self._ch
 SPEECH_MODEL = ("OmniOpenAIServingSpeech.create_speech", "self._check_model")
 SPEECH_BATCH_MODEL = ("OmniOpenAIServingSpeech.create_speech_batch", "self._check_model")
 
+VOICE = ("OmniOpenAIServingChat._attach_minicpmo45_reference_audio", "media_connector.fetch_audio_async")
+DEFERRED = "OmniOpenAIServingChat._materialize_deferred_multimodal_parts"
+DEFERRED_IMAGE = (DEFERRED, "fetch_image")
+DEFERRED_AUDIO = (DEFERRED, "fetch_audio")
+DEFERRED_VIDEO = (DEFERRED, "media_connector.fetch_video_async")
+
+TOOL_CALL_ID = "body.0.ChatCompletionMessageFunctionToolCallParam.id"
 NESTED_TEMPLATE = "{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}"
 LONG_TEMPLATE = "{% for i in range(3000) %}aaaaaaaa{% endfor %}"
 NO_ADAPTER = {"name": "a", "path": "/b", "int_id": 0}
@@ -76,12 +84,27 @@ def stage_parameters(**first: Any) -> Call:
     return chat("hi", sampling_params_list=[first, {}])
 
 
+def part(name: str, url: str) -> Call:
+    """Chat with media."""
+    return chat([{"type": name, name: {"url": url}}])
+
+
+def tool_call(**fields: Any) -> Call:
+    """Chat with a tool call in its history."""
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}, **fields}
+    return conversation({"role": "assistant", "content": "", "tool_calls": [call]})
+
+
 BAD = now(400, "BadRequestError")
 UNKNOWN_MODEL = now(404, "NotFoundError", "model")
 
 
 def bad(param: str) -> Seen:
     return now(400, "BadRequestError", param)
+
+
+def unusable(param: str) -> Seen:
+    return now(422, "UnprocessableEntityError", param)
 
 
 # fmt: off
@@ -202,4 +225,30 @@ ONE_STAGE: Sequence[SeamCase] = (
              edits("x", PNG, size="64x64", lora=json.dumps(NO_ADAPTER)), bad("lora")),
 )
 """On a diffusion stage alone."""
+
+SPEAKING: Sequence[SeamCase] = (
+    SeamCase("chat: image for a later stage broken", DEFERRED_IMAGE, part("image_url", data_url(TRUNCATED)),
+             unusable("image_url")),
+    SeamCase("chat: image for a later stage not base64", DEFERRED_IMAGE, part("image_url", "data:image/png,xx"),
+             unusable("image_url")),
+    SeamCase("chat: image for a later stage a local file", DEFERRED_IMAGE, part("image_url", "file:///etc/hostname"),
+             unusable("image_url")),
+    SeamCase("chat: image for a later stage of another scheme", DEFERRED_IMAGE, part("image_url", "ftp://host/x"),
+             unusable("image_url")),
+    SeamCase("chat: audio for a later stage broken", DEFERRED_AUDIO, part("audio_url", "data:audio/wav;base64,AAAA"),
+             unusable("audio_url")),
+    SeamCase("chat: audio for a later stage without data", DEFERRED_AUDIO, part("audio_url", "data:audio/wav"),
+             unusable("audio_url")),
+    SeamCase("chat: video for a later stage broken", DEFERRED_VIDEO, part("video_url", "data:video/mp4;base64,AAAA"),
+             unusable("video_url")),
+    SeamCase("chat: video for a later stage a local file", DEFERRED_VIDEO, part("video_url", "file:///etc/hostname"),
+             unusable("video_url")),
+    SeamCase("chat: voice to imitate broken", VOICE, chat("hi", ref_audio="data:audio/wav;base64,AAAA"),
+             unusable("ref_audio")),
+    SeamCase("chat: voice to imitate a local file", VOICE, chat("hi", ref_audio="file:///etc/hostname"),
+             unusable("ref_audio")),
+    SeamCase("chat: tool call without an id", BODY, tool_call(), now(400, "Bad Request", TOOL_CALL_ID)),
+    SeamCase("chat: id of a tool call a number", BODY, tool_call(id=5), now(400, "Bad Request", TOOL_CALL_ID)),
+)
+"""On a server whose second stage takes media and speaks, and whose tokenizer counts as a Mistral one."""
 # fmt: on

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks out one commit of a repository after the other, and imports the modules that each changed.
+"""Checks out one commit of a repository after the other, compiles everything, and imports what each changed.
 
-Arguments: the repository, its commits. Prints a JSON object: by commit, by module, why it cannot be imported.
+Arguments: the repository, its commits. The last line is a JSON object: by commit, by module, why it cannot be imported.
 What does not depend on the commit is imported once; each commit is imported in a child of that process.
 """
 
+import compileall
 import importlib
 import json
 import os
@@ -52,6 +53,8 @@ def main(repository: Path, commits: list[str]) -> None:
         git("checkout", "--quiet", commit)
         paths = git("show", "--format=", "--name-only", "--diff-filter=d", commit, "--", "vllm_omni/*.py").splitlines()
         report[commit] = imported(repository, [path.removesuffix(".py").replace("/", ".") for path in paths])
+        if not compileall.compile_dir(repository, quiet=1):
+            report[commit]["compileall"] = "a file does not compile"
     print(json.dumps(report))
 
 

@@ -2,12 +2,20 @@
 """``python speaking_server.py KIND [arguments]``: the rig's scripted server, whose second stage gives speech.
 
 ``FAULT:part`` gives a part of the speech. ``SILENT`` in a text makes it give an output without speech.
+
+Media in a chat are for the second stage, which is called what a model is that imitates a voice. The tokenizer counts as
+a Mistral one, and the model of realtime sessions refuses all audio.
 """
 
 import sys
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
+from vllm.entrypoints.speech_to_text.realtime.serving import OpenAIServingRealtime
+from vllm_omni.entrypoints.openai import serving_chat
 from vllm_omni.outputs import OmniRequestOutput
 
 from vllm_omni_rig.scripted import __main__ as scripted
@@ -41,11 +49,26 @@ class SpeakingEngine(ScriptedEngine):
         return output
 
 
+class Listener:
+    """A model that takes no audio."""
+
+    @staticmethod
+    async def buffer_realtime_audio(audio: AsyncGenerator[Any, None], *_: Any) -> AsyncGenerator[Any, None]:
+        async for _chunk in audio:
+            raise ValueError("The audio has more than one channel.")
+        yield None
+
+
 def speaking(model: str) -> SpeakingEngine:
-    stages = [Stage(0, "llm", "text", is_comprehension=True), Stage(1, "diffusion", "audio")]
-    return SpeakingEngine(stages, *scripted._input_processor(model))
+    reading, giving = Stage(0, "llm", "text", is_comprehension=True), Stage(1, "diffusion", "audio")
+    reading.input_modalities = ["text"]  # type: ignore[attr-defined]
+    giving.input_modalities = ["audio", "image", "video"]  # type: ignore[attr-defined]
+    giving.model_config = SimpleNamespace(model_arch="MiniCPMO45OmniForConditionalGeneration")  # type: ignore[attr-defined]
+    return SpeakingEngine([reading, giving], *scripted._input_processor(model))
 
 
 if __name__ == "__main__":
+    serving_chat.MistralTokenizer = PreTrainedTokenizerBase
+    OpenAIServingRealtime.model_cls = Listener
     scripted.ENGINES = {sys.argv[1]: speaking}
     scripted.run(sys.argv[1], sys.argv[2:])

@@ -147,7 +147,12 @@ def _once(url: str, call: Call, deadline_s: float) -> httpx.Response:
         return client.request(call.method, url + call.path, **call.arguments())
 
 
-def _growth(url: str, before: Counts, requests: int, observer: httpx.Client) -> Counts:
+def observing() -> httpx.Client:
+    """A client for the counters: a connection for each request, since the server closes one that is idle for 5 s."""
+    return httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
+
+
+def growth(url: str, before: Counts, requests: int, observer: httpx.Client) -> Counts:
     """How the counters grew, as soon as they have grown by so many requests."""
     give_up = time.monotonic() + SETTLING_S
     while (change := counters(url, observer) - before).total() < requests and time.monotonic() < give_up:
@@ -157,10 +162,10 @@ def _growth(url: str, before: Counts, requests: int, observer: httpx.Client) -> 
 
 def send(url: str, call: Call, deadline_s: float = DEADLINE_S) -> Answer:
     """Send one request to an otherwise idle server. Raises `httpx.TimeoutException` if no whole answer comes."""
-    with httpx.Client() as observer:
+    with observing() as observer:
         before = counters(url, observer)
         response = _once(url, call, deadline_s)
-        change = _growth(url, before, 1, observer)
+        change = growth(url, before, 1, observer)
     counted = tuple(sorted(status for _, status in change.elements()))
     return Answer(response.status_code, response.headers, response.text, counted)
 
@@ -192,10 +197,10 @@ def send_all(url: str, calls: Mapping[str, Call], at_once: int = 4) -> Answers:
             return Answer(0, httpx.Headers(), repr(error), ())
         return Answer(response.status_code, response.headers, response.text, ())
 
-    with httpx.Client() as observer, ThreadPoolExecutor(at_once) as pool:
+    with observing() as observer, ThreadPoolExecutor(at_once) as pool:
         before = counters(url, observer)
         answers = dict(zip(calls, pool.map(one, calls.values()), strict=True))
-        return Answers(calls, answers, _growth(url, before, len(calls), observer))
+        return Answers(calls, answers, growth(url, before, len(calls), observer))
 
 
 def seen(answer: Answer) -> Seen:

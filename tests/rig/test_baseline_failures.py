@@ -6,6 +6,7 @@ from calls import chat, images
 from failures_table import STOCK, STOCK_ONE_STAGE, Table, calls
 from support import Answers, seen, send, send_all
 
+from vllm_omni_rig.failures import CANARIES
 from vllm_omni_rig.server import Server
 
 
@@ -29,3 +30,11 @@ def test_a_cancellation_at_the_front_is_a_bare_500_on_images_and_a_400_on_chat(s
     on_images, on_chat = send(stock.url, images(prompt)), send(stock.url, chat(prompt))
     assert (on_images.status, on_images.text, on_images.counted) == (500, "Internal Server Error", ("5xx",))
     assert (on_chat.status, on_chat.error["type"], on_chat.counted) == (400, "BadRequestError", ("4xx",))
+
+
+def test_a_lost_handover_between_the_stages_is_500_without_its_stage(stock: Server) -> None:
+    """Sent as a client's error with status 502, which the receiver does not take for one."""
+    answer = send(stock.url, images("FAULT:raise=NativeKVHandoffError@input"))
+    assert (answer.status, answer.error["type"]) == (500, "Internal Server Error")
+    assert "error_stage_id" not in answer.error
+    assert CANARIES["path"] in answer.text

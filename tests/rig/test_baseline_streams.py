@@ -152,39 +152,51 @@ SPEECH, VIDEO_CHAT, VIDEO, REALTIME = (
 OPENPI = "/v1/realtime/robot/openpi"
 START_VIDEO = {"type": "session.start", "model": "tiny"}
 
-SOCKETS = [
-    # server, path, what the client sends, types received, keys of the error, close code or None for open
-    ("stock", SPEECH, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("stock", SPEECH, [{"type": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("stock", SPEECH, [b"\xff"], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("stock", VIDEO_CHAT, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("stock", VIDEO, [], ["error"], MESSAGE, 1000),
-    ("stock", REALTIME, ["no JSON"], ["session.created", "error"], CODE, None),
-    ("stock", REALTIME, [{"type": "nope"}], ["session.created", "error"], CODE, None),
-    ("stock", REALTIME, [{"type": "session.update", "model": "x"}], ["session.created", "error"], CODE, None),
-    ("stock", REALTIME + "?duplex=1", [], ["error"], CODE, 1008),
-    ("stock", "/v1/duplex", [], ["error"], CODE, 1000),
-    ("stock", OPENPI, [], ["error"], CODE, 1000),
-    ("video", SPEECH, [], ["error"], MESSAGE, 1000),
-    ("video", VIDEO_CHAT, [], ["error"], MESSAGE, 1000),
-    ("video", REALTIME, [], ["error"], CODE, 1000),
-    ("video", VIDEO, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [{"type": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [START_VIDEO], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [START_VIDEO | {"prompt": "x", "model": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [START_VIDEO | {"prompt": "FAULT:value"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [START_VIDEO | {"prompt": "FAULT:guard"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
-    ("video", VIDEO, [START_VIDEO | {"prompt": "FAULT:deadstage"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
+# path, what the client sends, types received, keys of the error, close code or None for open
+SOCKETS_OF_STAGES = [
+    (SPEECH, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (SPEECH, [{"type": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (SPEECH, [b"\xff"], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO_CHAT, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [], ["error"], MESSAGE, 1000),
+    (REALTIME, ["no JSON"], ["session.created", "error"], CODE, None),
+    (REALTIME, [{"type": "nope"}], ["session.created", "error"], CODE, None),
+    (REALTIME, [{"type": "session.update", "model": "x"}], ["session.created", "error"], CODE, None),
+    (REALTIME + "?duplex=1", [], ["error"], CODE, 1008),
+    ("/v1/duplex", [], ["error"], CODE, 1000),
+    (OPENPI, [], ["error"], CODE, 1000),
+]
+SOCKETS_OF_VIDEOS = [
+    (SPEECH, [], ["error"], MESSAGE, 1000),
+    (VIDEO_CHAT, [], ["error"], MESSAGE, 1000),
+    (REALTIME, [], ["error"], CODE, 1000),
+    (VIDEO, ["no JSON"], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [{"type": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [START_VIDEO], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [START_VIDEO | {"prompt": "x", "model": "nope"}], ["error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [START_VIDEO | {"prompt": "FAULT:value"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [START_VIDEO | {"prompt": "FAULT:guard"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
+    (VIDEO, [START_VIDEO | {"prompt": "FAULT:deadstage"}], ["video.start", "error"], MESSAGE, NO_CLOSE_FRAME),
 ]
 
 
-@pytest.mark.parametrize(("server", "path", "sent", "types", "keys", "code"), SOCKETS)
-async def test_error_of_a_socket(
-    stock: Server, scripted: Start, server: str, path: str, sent: list[Any], types: list[str], keys: set[str], code: int
-) -> None:
-    url = (stock if server == "stock" else scripted(server)).url.replace("http", "ws")
-    received, closed = await converse(url + path, sent, len(types))
+async def refused(server: Server, path: str, sent: list[Any], types: list[str], keys: set[str], code: int) -> None:
+    received, closed = await converse(server.url.replace("http", "ws") + path, sent, len(types))
     assert ([each["type"] for each in received], set(received[-1]), closed) == (types, keys, code)
+
+
+@pytest.mark.parametrize(("path", "sent", "types", "keys", "code"), SOCKETS_OF_STAGES)
+async def test_error_of_a_socket(
+    stock: Server, path: str, sent: list[Any], types: list[str], keys: set[str], code: int
+) -> None:
+    await refused(stock, path, sent, types, keys, code)
+
+
+@pytest.mark.parametrize(("path", "sent", "types", "keys", "code"), SOCKETS_OF_VIDEOS)
+async def test_error_of_a_socket_of_the_video_server(
+    scripted: Start, path: str, sent: list[Any], types: list[str], keys: set[str], code: int
+) -> None:
+    await refused(scripted("video"), path, sent, types, keys, code)
 
 
 async def test_a_failed_sentence_on_the_speech_socket_is_followed_by_success_events(stock: Server) -> None:

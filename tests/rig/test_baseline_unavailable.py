@@ -37,6 +37,7 @@ STOCK = {
     "voices": Seen(404, "NotFoundError", None, "four", "4xx"),
     "voice upload": Seen(404, "NotFoundError", None, "four", "4xx"),
     "voice deletion": Seen(404, "NotFoundError", None, "four", "4xx"),
+    "images": Seen(503, "Service Unavailable", None, "four", "5xx"),
 }
 
 
@@ -46,7 +47,14 @@ def test_a_route_without_a_handler(server: Server, route: str) -> None:
     answer = send(server.url, unavailable.CALLS[route])
     assert seen(answer) == STOCK[route]
     assert answer.counted == (STOCK[route].counted,)
-    assert answer.error["code"] == (400 if answer.status == 200 else 404)
+    assert answer.error["code"] == (400 if answer.status == 200 else answer.status)
+
+
+@pytest.mark.parametrize("route", unavailable.NOT_IMPLEMENTED)
+def test_an_operation_that_the_engine_does_not_have(server: Server, route: str) -> None:
+    answer = send(server.url, unavailable.NOT_IMPLEMENTED[route])
+    assert seen(answer) == Seen(501, "Not Implemented", None, "four", "5xx")
+    assert "x-should-retry" not in answer.headers
 
 
 def test_a_name_of_16000_characters_stalls_the_whole_server(server: Server) -> None:

@@ -153,12 +153,26 @@ def test_a_closed_session_shows_its_status_and_can_be_closed_again(migrated: Ser
 # ---- sleep and wake-up ---------------------------------------------------------------------------------------------
 
 
-def sleep(*stages: int) -> Call:
-    return post("/v1/omni/sleep", {"stage_ids": list(stages), "level": 1})
+def sleep(*stages: int, level: int = 1) -> Call:
+    return post("/v1/omni/sleep", {"stage_ids": list(stages), "level": level})
+
+
+WAKE_UP = post("/v1/omni/wakeup", {"stage_ids": [0]})
+
+
+@pytest.mark.parametrize("variant", ["stock", "migrated"])
+def test_a_sleep_and_the_wake_up_after_it(scripted: Start, variant: str) -> None:
+    """As on stock: both succeed, with what the stage acknowledged, and requests are answered afterwards."""
+    url = scripted("video", variant).url
+    for call in (sleep(0, level=0), WAKE_UP):
+        answer = send(url, call)
+        assert (answer.status, answer.counted, answer.body["status"]) == (200, ("2xx",), "SUCCESS")
+        assert [(ack["status"], ack["stage_id"]) for ack in answer.body["acks"]] == [("SUCCESS", 0)]
+    assert send(url, video()).status == 200
 
 
 def test_a_sleep_that_the_engine_does_not_answer(migrated: Server) -> None:
-    """504, once, and requests are admitted as before (the scripted engine never answers)."""
+    """504, once, and requests are admitted as before (the scripted engine does not answer)."""
     answer = send(migrated.url, sleep(0))
     verify(answer, TIMEOUT)
     assert answer.counted == ("5xx",)
@@ -183,7 +197,7 @@ def test_on_stock_every_later_request_waits_for_ever(fresh_server: Start, stage:
 
 
 def test_a_wake_up_of_what_is_awake(migrated: Server) -> None:
-    assert send(migrated.url, post("/v1/omni/wakeup", {"stage_ids": [0]})).body["status"] == "SKIPPED"
+    assert send(migrated.url, WAKE_UP).body["status"] == "SKIPPED"
 
 
 # ---- what no pipeline of the rig turns on --------------------------------------------------------------------------
@@ -203,7 +217,9 @@ ONE_WORKER_ONLY: Mapping[str, Call] = {
     "content": content("x"),
     "delete": delete("/v1/videos/x"),
     "sleep": sleep(0),
-    "wake-up": post("/v1/omni/wakeup", {"stage_ids": [0]}),
+    "wake-up": WAKE_UP,
+    "new voice": form("/v1/audio/voices", name="x", consent="y", speaker_embedding="[1.0]"),
+    "voice deletion": delete("/v1/audio/voices/x"),
 }
 
 

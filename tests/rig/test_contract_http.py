@@ -10,7 +10,7 @@ import openai
 import pytest
 from calls import batch, chat, completions, images, messages, raw, responses, tokenize
 from cases import ONE_STAGE, TWO_STAGES, Case
-from contract import client_error, nothing_leaks, verify, verify_client
+from contract import client_error, logged, nothing_leaks, verify, verify_client
 from support import Answers, Call, get, post, send, send_all
 
 from vllm_omni_rig.server import Server
@@ -86,6 +86,14 @@ def test_counts_with_two_stages(two_stages: Answers) -> None:
 
 def test_counts_with_one_stage(one_stage: Answers) -> None:
     assert one_stage.counted == one_stage.expected({case.title: case.now.counted for case in ONE_STAGE})
+
+
+@pytest.mark.parametrize("case", TWO_STAGES, ids=str)
+def test_every_error_is_logged_once_under_its_request_id(two_stages: Answers, migrated: Server, case: Case) -> None:
+    """A client's in one line, a server's with its traceback."""
+    answer = two_stages.by_name[case.title]
+    expected = ["INFO"] if answer.status < 500 else ["ERROR Traceback"]
+    assert logged(migrated.log.read_text(errors="replace"), answer.headers["x-request-id"]) == expected
 
 
 STALLING = {

@@ -35,6 +35,10 @@ EXPECTED = {
     "message_that_cannot_be_decoded": (500, "InternalServerError", False),
     "request_at_the_end_of_the_engine": DEAD,
     "abort_at_the_death_of_a_stage": ("passed", "passed", False),
+    "next_stage_parameters": (400, "BadRequestError", False),
+    "pixels_of_several_replicas": (422, "UnprocessableEntityError", False),
+    "settings_of_a_session": (400, "BadRequestError", False),
+    "partly_asleep": (503, "ServiceUnavailableError", False),
 }
 
 Places = dict[str, dict[str, Any]]

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from calls import images
 from contract import verify
-from seam_cases import ONE_STAGE, TWO_STAGES, SeamCase
+from seam_cases import ONE_STAGE, SPEAKING, TWO_STAGES, SeamCase
 from support import Answers, send, send_all
 
 from vllm_omni_errors.audit import seams
 from vllm_omni_rig.server import Server
 
 LEDGER = Path(__file__).parents[2] / "ledgers" / "upstream-0.30.0"
-STATUSES = {"validation": 400, "typed": 400, "not-found": 404}
+STATUSES = {"validation": 400, "typed": 400, "not-found": 404, "media": 422}
 
 
 def answers_of(url: str, cases: Sequence[SeamCase]) -> Answers:
@@ -54,7 +54,7 @@ def test_success_after_all_this(migrated: Server, two_stages: Answers) -> None:
     assert send(migrated.url, images("hi")).status == 200
 
 
-@pytest.mark.parametrize("case", [*TWO_STAGES, *ONE_STAGE], ids=str)
+@pytest.mark.parametrize("case", [*TWO_STAGES, *ONE_STAGE, *SPEAKING], ids=str)
 def test_a_case_is_of_a_reviewed_seam_and_its_answer_what_was_decided(case: SeamCase) -> None:
     [row] = [row for row in seams.load(LEDGER).rows if (row.function, row.call) == case.seam]
     assert case.now.status == STATUSES[row.decision]

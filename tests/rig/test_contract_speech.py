@@ -13,16 +13,19 @@ import httpx
 import openai
 import pytest
 import speaking
-from calls import delete, raw
+from calls import chat, delete, raw
 from cases import Case, now, was
 from conftest import MIGRATED
 from contract import client_error, nothing_leaks, verify, verify_client
+from conversation import Conversation, converse
 from failures_table import MIGRATED as EXPECTED
 from failures_table import NAMES
+from seam_cases import SPEAKING, SeamCase
 from speaking import batch, events, generate, raw_stream, speech, upload, wav
 from support import Answer, Answers, Call, get, post, seen, send, send_all, shape
 from test_contract_media import closed_port, media  # noqa: F401
 
+from vllm_omni_errors.seams import TRANSIENT_MEDIA
 from vllm_omni_rig.server import Server
 
 DEADLINE_S = 10.0
@@ -225,7 +228,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str,
         with speaking.running(kind, None, tmp_path_factory.mktemp("stock")) as server:
             found[kind] = dict(send_all(server.url, calls).by_name)
             if kind == "speakers":
-                found[kind]["voices: full"] = [send(server.url, call) for call in FULL][-1]
+                stored, _, full = (send(server.url, call) for call in FULL)
+                deleted = send(server.url, delete("/v1/audio/voices/one"))
+                found[kind] |= {"voices: stored": stored, "voices: full": full, "voices: deleted": deleted}
     return found
 
 
@@ -447,6 +452,12 @@ def test_a_failed_item_of_a_batch_is_an_error_object(speakers: Server) -> None:
     nothing_leaks(str(failed))
 
 
+def test_each_failed_item_of_a_batch_is_counted(speakers: Server) -> None:
+    before = errors_counted(speakers.url, "item")
+    send(speakers.url, PARTLY)
+    assert errors_counted(speakers.url, "item") == before + 3
+
+
 def test_stock_gives_a_failed_item_the_raw_text(stock: Mapping[str, Mapping[str, Answer]]) -> None:
     assert "GuardrailViolationError injected at" in stock["speakers"]["batch: partly"].body["results"][1]["error"]
 
@@ -506,6 +517,14 @@ def test_a_full_store_of_voices_is_a_conflict(speakers: Server, stock: Mapping[s
     assert seen(stock["speakers"]["voices: full"]) == was(400, "BadRequestError")
 
 
+def test_a_voice_is_stored_and_deleted_as_on_stock(speakers: Server, stock: Mapping[str, Mapping[str, Answer]]) -> None:
+    stored, deleted = (send(speakers.url, call) for call in (FULL[0], delete("/v1/audio/voices/one")))
+    before = stock["speakers"]["voices: stored"]
+    assert (stored.status, before.status) == (200, 200)
+    assert stored.body["voice"] | {"created_at": 0} == before.body["voice"] | {"created_at": 0}
+    assert (deleted.status, deleted.body) == (200, stock["speakers"]["voices: deleted"].body)
+
+
 def test_a_stored_voice_that_is_spoilt_is_the_servers_failure(diffusion: Server) -> None:
     """Stock says that the client named a voice whose file is missing."""
     assert send(diffusion.url, upload("spoilt", wav(2))).status == 200
@@ -537,3 +556,35 @@ def test_a_successful_answer_is_that_of_stock(
     assert (expected.status, found.status, found.counted) == (200, 200, ("2xx",))
     assert headers(found) == headers(expected)
     assert text(found) == text(expected)
+
+
+# ---- what vLLM's code refuses of media, tool calls and audio ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", SPEAKING, ids=str)
+def test_what_vllm_refuses(speakers: Server, case: SeamCase) -> None:
+    """Contract, section 4: each seam converts, whatever raw type vLLM has for it (seam_cases.py)."""
+    answer = send(speakers.url, case.call)
+    verify(answer, case.now)
+    assert answer.counted == ("4xx",)
+
+
+def test_media_of_a_chat_that_cannot_be_fetched_now(speakers: Server) -> None:
+    answer = send(speakers.url, chat("hi", ref_audio=f"http://127.0.0.1:{closed_port()}/x.wav"))
+    verify(answer, FAILED)
+    assert answer.error["message"] == TRANSIENT_MEDIA
+
+
+async def test_audio_of_a_session_that_the_model_does_not_take(speakers: Server) -> None:
+    """The model reads it when the engine draws from the stream; the session goes on."""
+    sent = [
+        {"type": "session.update", "model": "tiny"},
+        {"type": "input_audio_buffer.append", "audio": "AAAAAAAA"},
+        {"type": "input_audio_buffer.commit"},
+    ]
+    talked = await converse(f"{speakers.url}/v1/realtime", sent, errors=1)
+    assert isinstance(talked, Conversation)
+    (event,) = talked.errors
+    assert (event["error"]["code"], event["error"]["type"]) == (400, "BadRequestError")
+    assert event["error"]["param"] == "audio"
+    assert talked.code is None

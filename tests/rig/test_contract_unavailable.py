@@ -29,3 +29,10 @@ def test_a_route_without_a_handler(server: Server, route: str) -> None:
     verify(answer, UNAVAILABLE, permanent=True)
     assert answer.counted == ("5xx",)
     verify_client(client_error(server.url, call, retries=2), UNAVAILABLE)
+
+
+@pytest.mark.parametrize("route", unavailable.NOT_IMPLEMENTED)
+def test_an_operation_that_the_engine_does_not_have(server: Server, route: str) -> None:
+    call = unavailable.NOT_IMPLEMENTED[route]
+    verify(send(server.url, call), now(501, "NotImplementedError"))
+    verify_client(client_error(server.url, call, retries=2), now(501, "NotImplementedError"))

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The migration of the real vLLM-Omni 0.30.0: no server, but its wheel, downloaded once."""
 
+import ast
 import email
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from vllm_omni_errors.migrate import Result, manifest, migrate, rewrites
 from vllm_omni_errors.migrate.rewrite import PHASES
+from vllm_omni_errors.migrate.series import Series, write_series
+from vllm_omni_rig.server import Server, start
 
 ROOT = Path(__file__).parents[2]
 
@@ -230,3 +236,134 @@ def test_a_patched_0_30_0_with_an_unreviewed_route_is_not_finalized(patched, sto
     assert "open_door: raise of ValueError is not decided" in error["reason"]
     assert "give --phase transports" in shown
     (patched / API_SERVER).write_bytes(stock[API_SERVER])
+
+
+# ---- the patch series ------------------------------------------------------------------------------------------------
+
+PATIENCE_S = 1200  # making the series and importing after each patch take minutes on a busy machine
+patient = pytest.mark.timeout(PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def series(stock_wheel: Path, results: Path) -> Series:
+    with pytest.MonkeyPatch.context() as patch:
+        for role in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{role}_NAME", "Ann Author")
+            patch.setenv(f"GIT_{role}_EMAIL", "ann@example.org")
+        return write_series(str(stock_wheel), results / "series")
+
+
+def git(directory: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+@pytest.fixture(scope="session")
+def repository(series: Series, stock_wheel: Path, results: Path) -> Path:
+    """The stock wheel's files, committed, and every patch of the series on top."""
+    directory = results / "repository"
+    with zipfile.ZipFile(stock_wheel) as archive:
+        archive.extractall(directory)
+    git(directory, "init", "--quiet")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--quiet", "--message=vLLM-Omni 0.30.0")
+    assert git(directory, "rev-parse", "HEAD:vllm_omni").strip() == series.base
+    git(directory, "am", "--quiet", *(str(series.directory / patch.name) for patch in series.patches))
+    return directory
+
+
+NOTICE = re.compile(rb"# This file was changed by .*\n# Phases: .*\n")
+LIBRARY_IMPORT = re.compile(r"(vllm_omni_errors|vllm_omni\.errors)(\.|$)")
+
+
+def without_library(text: str) -> tuple[list[str], set[str]]:
+    """The lines of a module but blank ones and the library's imports, and the names that those import."""
+    lines = dict(enumerate(text.splitlines(), 1))
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and LIBRARY_IMPORT.match(node.module or ""):
+            names |= {alias.name for alias in node.names}
+            for number in range(node.lineno, (node.end_lineno or 0) + 1):
+                lines[number] = ""
+    return [line for line in lines.values() if line.strip()], names
+
+
+@patient
+def test_series_makes_the_migrated_tree(migrated, series, repository, stock):
+    """Byte for byte, but for our notices and manifest, and for where the library is imported from."""
+    documented = (ROOT / "docs" / "series.md").read_text()
+    assert series.base in documented
+    assert f"\n{len(series.patches)} patches" in documented
+    assert git(repository, "rev-parse", "HEAD:vllm_omni").strip() == series.result
+    for path in stock:
+        moved = path.replace("vllm_omni/errors.py", "vllm_omni/errors/__init__.py")
+        ours = re.sub(
+            rb"# This file was changed by .*\n# Phases: .*\n", b"", (migrated.out / path).read_bytes(), count=1
+        )
+        if b"vllm_omni_errors" not in ours:
+            assert (repository / moved).read_bytes() == ours, path
+        else:
+            assert without_library((repository / moved).read_text()) == without_library(ours.decode()), path
+
+
+@patient
+def test_after_each_patch_every_file_compiles_and_what_changed_can_be_imported(series, repository):
+    commits = git(repository, "rev-list", "--reverse", f"HEAD~{len(series.patches)}..HEAD").split()
+    program = [sys.executable, str(Path(__file__).with_name("series_program.py")), str(repository), *commits]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == {commit: {} for commit in commits}
+
+
+@patient
+def test_the_librarys_own_tests_pass_in_the_patched_tree(repository):
+    program = (
+        "import sys; from vllm_omni_rig import environment; environment.activate(); import pytest, vllm_omni.errors\n"
+        "assert vllm_omni.errors.__file__.startswith(sys.argv[1])\n"
+        "sys.exit(pytest.main(['tests/errors', '-q', '-p', 'no:cacheprovider']))"
+    )
+    path = os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(repository)],
+        cwd=repository,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert re.search(r"[1-9]\d\d passed", done.stdout)
+
+
+@pytest.fixture
+def vendored_server(repository: Path, results: Path) -> Iterator[Server]:
+    server = start(1, tree=repository, log=results / "vendored.log")
+    yield server
+    server.stop()
+
+
+WRONG = (
+    {"prompt": "a cat", "model": "another"},
+    {"prompt": "a cat", "size": "large"},
+    {"prompt": "FAULT:badoutput"},
+    {"prompt": "FAULT:raise=ValueError"},
+    {"prompt": 3},
+)
+
+
+@patient
+def test_server_with_the_vendored_library_answers_as_the_migrated_one(vendored_server, migrated_inline):
+    def answers(server: Server) -> list[tuple[int, object]]:
+        found = []
+        for body in WRONG:
+            answer = httpx.post(f"{server.url}/v1/images/generations", json=body, timeout=60)
+            error = answer.json()["error"]
+            assert error.pop("request_id")
+            found.append((answer.status_code, error))
+        return found
+
+    got = answers(vendored_server)
+    assert got == answers(migrated_inline)
+    assert [status for status, _ in got] == [404, 400, 500, 500, 400]
+    assert "vllm_omni_errors" not in vendored_server.log.read_text()

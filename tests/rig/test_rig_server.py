@@ -98,6 +98,7 @@ def test_one_stage_runs_inside_the_api_process(stock_inline: Server) -> None:
 
 
 @pytest.mark.parametrize("fixture", ["stock", "stock_inline"])
+@pytest.mark.usefixtures("stock", "stock_inline")
 def test_the_stock_server_answers_with_an_image(fixture: str, request: pytest.FixtureRequest) -> None:
     response = image(request.getfixturevalue(fixture), "a cat")
     assert (response.status_code, len(response.json()["data"])) == (200, 1)

@@ -10,13 +10,8 @@ from upstream_calls import CALLS, GOOD
 
 from vllm_omni_rig.server import Server
 
-NOT_ASKED = {
-    "/ping": "it takes nothing",
-    "/load": "it takes nothing",
-    "/version": "it takes nothing",
-    "/is_scaling_elastic_ep": "it takes nothing",
-}
-"""Routes of vLLM that a client cannot ask wrongly."""
+NOT_SERVED = {"/generative_scoring"}
+"""Routes that stock answers with 500, whatever the request says: the model does not serve them."""
 
 Answers = Mapping[str, Answer]
 
@@ -35,10 +30,10 @@ def test_no_client_error_of_stock_has_another_status(before: Answers, after: Ans
     wrong = {name: answer.status for name, answer in before.items() if 400 <= answer.status < 500}
     different = {name: (status, after[name].status) for name, status in wrong.items() if after[name].status != status}
     assert different == {}
-    assert len(wrong) > 250
+    assert len(wrong) > 200
 
 
-@pytest.mark.parametrize("path", GOOD)
+@pytest.mark.parametrize("path", sorted(GOOD.keys() - NOT_SERVED))
 def test_every_route_was_asked_in_many_ways(before: Answers, path: str) -> None:
     """One that stock answers otherwise says nothing about client errors."""
     statuses = [answer.status for name, answer in before.items() if name.startswith(f"{path} ")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from calls import batch, chat, delete, form
+from calls import batch, chat, delete, form, images
 from support import Call, get, post
 
 from vllm_omni_rig import server as rig
@@ -25,7 +25,15 @@ CALLS: Mapping[str, Call] = {
     "voices": get("/v1/audio/voices"),
     "voice upload": form("/v1/audio/voices", name="x", consent="y", speaker_embedding="[1.0]"),
     "voice deletion": delete("/v1/audio/voices/x"),
+    "images": images("hi"),
 }
+"""Routes without what they need."""
+
+NOT_IMPLEMENTED: Mapping[str, Call] = {
+    "sleep": post("/v1/omni/sleep", {"stage_ids": [0]}),
+    "wake-up": post("/v1/omni/wakeup", {"stage_ids": [0]}),
+}
+"""Operations that the engine does not have."""
 
 
 @contextmanager

@@ -196,8 +196,11 @@ WRONG: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]] = {
     ),
     "/v1/messages": (
         {name: fields for name, fields in CHAT.items() if name.startswith("messages")},
-        SAMPLING,
         {
+            "temperature -3": {"temperature": -3},
+            "top_p 7": {"top_p": 7},
+            "max_tokens over the context": {"max_tokens": 9_999},
+            "unknown model": {"model": "nope"},
             "max_tokens missing": {"max_tokens": None},
             "system a number": {"system": 5},
             "tool without a schema": {"tools": [{"name": "f"}]},
@@ -247,7 +250,11 @@ WRONG: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]] = {
     "/invocations": (
         {f"prompt {name}": {"prompt": prompt} for name, prompt in PROMPTS.items()},
         {"neither prompt nor messages": {"prompt": None}, "unknown model": {"model": "nope"}},
-        {name: {"prompt": None, "messages": user("x"), **fields} for name, fields in CHAT.items()},
+        {
+            f"messages {name}": {"prompt": None, "messages": messages}
+            for name, messages in MESSAGES.items()
+            if name in ("empty", "a number", "of numbers", "an image", "tool calls a number", "too long")
+        },
     ),
 }  # fmt: skip
 

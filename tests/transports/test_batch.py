@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from vllm_omni_errors import OmniClientError
+from vllm_omni_errors import OmniClientError, metrics
 from vllm_omni_errors.transports.batch import item_error, raise_if_all_failed
 
 
@@ -23,6 +23,13 @@ def test_an_item_error_is_the_canonical_object() -> None:
 
 def test_what_nobody_typed_is_not_public_in_an_item() -> None:
     assert item_error(ValueError("/secret"))["message"] == "Internal server error"
+
+
+def test_an_item_that_failed_is_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[int, str]] = []
+    monkeypatch.setattr(metrics, "count_error", lambda details, name: counted.append((details.status_code, name)))
+    item_error(ValueError())
+    assert counted == [(500, "item")]
 
 
 def test_a_cancelled_item_is_no_error() -> None:

@@ -16,7 +16,7 @@ from record_strategies import records
 
 from vllm_omni_errors import catalogue, install
 from vllm_omni_errors.details import OmniErrorDetails
-from vllm_omni_errors.transports import envelope, openapi
+from vllm_omni_errors.transports import envelope, openapi, sse
 
 
 class Problem(BaseModel):
@@ -130,6 +130,37 @@ def test_the_schema_has_no_error_without_its_six_keys(key: str) -> None:
     del body["error"][key]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(body, openapi.envelope_schema())
+
+
+def data(event: str) -> Any:
+    return json.loads(event.partition("data: ")[2])
+
+
+EVENTS: dict[str, Callable[[OmniErrorDetails], Any]] = {
+    "/v1/chat/completions": lambda details: data(sse.nested_error(details)),
+    "/v1/images/edits": lambda details: data(sse.typed_error(details)),
+    "/v1/audio/speech": lambda details: data(sse.typed_error(details, "speech.audio.error")),
+    "/v1/responses": lambda details: sse.failed_response(details, {"id": "resp_1"}, 3),
+}
+
+
+def shown(path: str) -> dict[str, Any]:
+    components = {"schemas": {openapi.ENVELOPE: openapi.envelope_schema()}}
+    return {**(openapi.routes_of(path, "post").event or {}), "components": components}
+
+
+@pytest.mark.parametrize("path", EVENTS)
+@given(details=records())
+def test_a_stream_ends_in_the_event_that_its_route_shows(path: str, details: OmniErrorDetails) -> None:
+    jsonschema.validate(EVENTS[path](details), shown(path))
+
+
+@pytest.mark.parametrize("path", ["/v1/images/edits", "/v1/responses"])
+def test_an_event_without_its_type_is_none(path: str) -> None:
+    event = EVENTS[path](OmniErrorDetails("no", "server", 500, "InternalServerError"))
+    del event["type"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(event, shown(path))
 
 
 def test_the_document_is_valid_and_every_reference_leads_somewhere(upstream_site: Site) -> None:

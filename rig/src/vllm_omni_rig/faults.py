@@ -43,10 +43,13 @@ PLACES_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "1": (FIRST, LAST),
         "2": (FRONT, FIRST, INPUT, SECOND, LAST),
+        "shared": (FRONT, FIRST),
         "scripted": (FRONT, LAST, MESSAGE),
     }
 )
-"""Number of stages, or ``scripted`` → the places that such a server has. (One stage alone has no hook in its front.)"""
+"""Number of stages, ``shared`` by several API processes, or ``scripted`` → the places that such a server has.
+
+A diffusion stage alone has no hook in its front."""
 
 SHORT: Mapping[str, str] = MappingProxyType(
     {

@@ -18,7 +18,6 @@ def register() -> None:
     if run is None:
         return
     from vllm import ModelRegistry
-    from vllm_omni.config.pipeline_registry import OMNI_PIPELINES, register_pipeline
     from vllm_omni.diffusion.registry import _DIFFUSION_MODELS, register_diffusion_model
     from vllm_omni.model_executor.models.registry import OmniModelRegistry
 
@@ -32,8 +31,17 @@ def register() -> None:
             register_diffusion_model(
                 name, "vllm_omni_rig.diffusion", name, post_process_func_name="get_post_process_func"
             )
-    for pipeline in (topology.ONE_STAGE, topology.TWO_STAGES):
-        if pipeline.model_type not in OMNI_PIPELINES:
-            register_pipeline(pipeline)
+    register_pipelines()
     notes.leave()
     census.attend(run)
+
+
+def register_pipelines() -> None:
+    """Make the rig's pipelines known to this process, which may know them already."""
+    from vllm_omni.config.pipeline_registry import OMNI_PIPELINES, register_pipeline
+
+    from vllm_omni_rig import topology
+
+    for pipeline in (topology.ONE_STAGE, topology.TWO_STAGES, topology.ONLY_LANGUAGE):
+        if pipeline.model_type not in OMNI_PIPELINES:
+            register_pipeline(pipeline)

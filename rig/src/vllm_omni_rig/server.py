@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -33,6 +34,8 @@ from vllm_omni_rig.scripted import KINDS
 PROGRAM = Path(sysconfig.get_path("scripts"), "vllm-omni")
 MODEL_NAME = "tiny"
 HOST = "127.0.0.1"
+PORTS = range(20_000, 30_000)
+"""Below those that the system gives to clients: the server takes its port only some time after it was found free."""
 READY_DEADLINE_S = 180.0
 PROGRESS_EVERY_S = 5.0
 STOP_DEADLINE_S = 30.0
@@ -79,7 +82,7 @@ DEPLOYMENTS: Mapping[int, Mapping[str, object]] = MappingProxyType(
             "pipeline": "rig_two",
             "async_chunk": False,
             "dtype": "float32",
-            "distributed_executor_backend": "uni",  # `mp` hangs in a diffusion stage's warm-up on a CPU
+            "distributed_executor_backend": "uni",  # `mp` needs a torch accelerator: README, "Not here"
             "stages": [
                 {"stage_id": 0, "devices": "0", **_LANGUAGE},
                 {"stage_id": 1, "devices": "1", "model_class_name": "RigPipeline", **_DIFFUSION},
@@ -88,6 +91,15 @@ DEPLOYMENTS: Mapping[int, Mapping[str, object]] = MappingProxyType(
     }
 )
 """Number of stages → vLLM-Omni's deployment file; its pipelines are in :mod:`vllm_omni_rig.topology`."""
+
+SHARED_DEPLOYMENT: Mapping[str, object] = MappingProxyType(
+    {
+        **DEPLOYMENTS[2],
+        "pipeline": "rig_text",
+        "stages": [{"stage_id": 0, "devices": "0", **_LANGUAGE}],
+    }
+)
+"""For several API processes, which cannot share a diffusion stage."""
 
 PHASES = (
     ("Application startup complete", "almost there"),
@@ -207,6 +219,7 @@ def start(
     tree: Path | None = None,
     port: int | None = None,
     scripted: str | None = None,
+    workers: int = 1,
     environment: Mapping[str, str] = MappingProxyType({}),
     arguments: Sequence[str] = (),
     log: Path | None = None,
@@ -219,6 +232,7 @@ def start(
         tree: a directory that holds a ``vllm_omni`` package, used by every process instead of the installed one.
         port: a free one if None.
         scripted: serve with the scripted engine of that kind instead (``vllm_omni_rig.scripted``); no stage then.
+        workers: API processes; several share one AR stage that gives text, whatever ``stages`` says.
         environment: variables for the server, over :data:`SETTINGS`.
         arguments: more arguments for the server's command line.
         log: file that the server's output is added to; by default one in the temporary directory, which stays.
@@ -234,8 +248,9 @@ def start(
     log = (log or Path(tempfile.gettempdir()) / f"{run.name}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
-    command = _command(run, stages, port, scripted) + list(arguments)
-    variables = _variables(run, tree, "scripted" if scripted else str(stages)) | dict(environment)
+    command = _command(run, stages, port, scripted, workers) + list(arguments)
+    kind = "scripted" if scripted else "shared" if workers > 1 else str(stages)
+    variables = _variables(run, tree, kind) | dict(environment)
     began = log.stat().st_size
     guard = subprocess.Popen(
         [sys.executable, "-P", "-m", "vllm_omni_rig.guard", str(run), str(log), *command],
@@ -256,16 +271,19 @@ def start(
     return server
 
 
-def _command(run: Path, stages: int, port: int, scripted: str | None) -> list[str]:
+def _command(run: Path, stages: int, port: int, scripted: str | None, workers: int) -> list[str]:
     model = checkpoint.write(run / "model")
     common = ["--host", HOST, "--port", str(port), "--served-model-name", MODEL_NAME, "--trust-request-chat-template"]
     if scripted is not None:
         return [sys.executable, "-P", "-m", "vllm_omni_rig.scripted", scripted, "--model", str(model), *common]
     deployment = run / "deployment.json"
-    deployment.write_text(json.dumps(DEPLOYMENTS[stages]), encoding="utf-8")
-    return [
-        sys.executable, str(PROGRAM), "serve", str(model), "--omni", "--deploy-config", str(deployment), *common
-    ]  # fmt: skip
+    wanted, program, several = DEPLOYMENTS[stages], [str(PROGRAM)], []
+    if workers > 1:
+        wanted, program = SHARED_DEPLOYMENT, ["-P", "-m", "vllm_omni_rig.shared"]
+        several = ["--api-server-count", str(workers)]
+    deployment.write_text(json.dumps(dict(wanted)), encoding="utf-8")
+    serve = ["serve", str(model), "--omni", "--deploy-config", str(deployment)]
+    return [sys.executable, *program, *serve, *common, *several]
 
 
 def _process_number(guard: subprocess.Popen[str], log: Path) -> int:
@@ -289,9 +307,11 @@ def _variables(run: Path, tree: Path | None, kind: str) -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise RigError(f"No port from {PORTS[0]} to {PORTS[-1]} is free.")
 
 
 def _check(stages: int, scripted: str | None, tree: Path | None, port: int) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipelines: one diffusion stage inside the API process, or an AR stage and a diffusion stage, each a process."""
+"""The pipelines: one diffusion stage inside the API process; an AR stage and a diffusion stage, each a process; an AR
+stage alone, which several API processes can share.
+"""
 
 from typing import Any
 
@@ -53,6 +55,19 @@ def _diffusion(stage_id: int, model: str, **more: Any) -> StagePipelineConfig:
     )
 
 
+def _language(**more: Any) -> StagePipelineConfig:
+    return StagePipelineConfig(
+        stage_id=0,
+        model_stage="ar",
+        execution_type=StageExecutionType.LLM_AR,
+        input_sources=(),
+        owns_tokenizer=True,
+        model_arch=LANGUAGE_MODEL,
+        prompt_transform_func=f"{__name__}.front",
+        **more,
+    )
+
+
 ONE_STAGE = PipelineConfig(
     model_type="rig_one",
     model_arch=ONLY_DIFFUSION_MODEL,
@@ -65,20 +80,15 @@ TWO_STAGES = PipelineConfig(
     model_arch=LANGUAGE_MODEL,
     diffusers_class_name=DIFFUSION_MODEL,
     stages=(
-        StagePipelineConfig(
-            stage_id=0,
-            model_stage="ar",
-            execution_type=StageExecutionType.LLM_AR,
-            input_sources=(),
-            owns_tokenizer=True,
-            model_arch=LANGUAGE_MODEL,
-            prompt_transform_func=f"{__name__}.front",
-            prompt_expand_func=f"{__name__}.guidance",
-            final_output=False,
-            engine_output_type="token_ids",
-        ),
+        _language(prompt_expand_func=f"{__name__}.guidance", final_output=False, engine_output_type="token_ids"),
         _diffusion(
             1, DIFFUSION_MODEL, input_sources=(0,), custom_process_input_func=f"{__name__}.second_stage_prompts"
         ),
     ),
+)
+
+ONLY_LANGUAGE = PipelineConfig(
+    model_type="rig_text",
+    model_arch=LANGUAGE_MODEL,
+    stages=(_language(final_output=True, final_output_type="text"),),
 )

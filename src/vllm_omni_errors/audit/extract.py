@@ -29,7 +29,17 @@ from vllm_omni_errors.audit.facts import (
     Response,
     Route,
 )
-from vllm_omni_errors.audit.messages import Message, Source, hash_of, message, normalized
+from vllm_omni_errors.audit.messages import (
+    NO_MESSAGE,
+    Message,
+    Source,
+    as_parsed,
+    echo_of,
+    hash_of,
+    made_of,
+    message,
+    normalized,
+)
 
 MODULE_FUNCTION = ""
 RESPONSES = frozenset(
@@ -87,9 +97,9 @@ def extract(path: str, text: bytes, package: str = "vllm_omni") -> File:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
+        source = Source(as_parsed(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return File(path, lines, problem=f"{type(error).__name__}: {getattr(error, 'msg', None) or error}")
-    source = Source(text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n"))
     walk = _Walk(File(path, lines), source, package)
     try:
         walk.statements(tree.body)
@@ -455,8 +465,7 @@ class _Walk:
         given = any(k.arg == "status_code" for k in node.keywords)
         if (status is not None and status >= 400) or (given and status is None) or _is_error_dict(body):
             self._claim(body)
-            said = self._said(_text_in(body)) if body is not None else None
-            self._add_response(node.lineno, "json", last, said or self._nothing(), status)
+            self._add_response(node.lineno, "json", last, self._said(_text_in(body)), status)
 
     def _between_processes(self, node: ast.Call, last: str, _callee: str) -> None:
         error = next((k.value for k in node.keywords if k.arg == "error"), None)
@@ -477,8 +486,7 @@ class _Walk:
         if "websocket" in callee.lower() and (node.args or node.keywords):
             code = next((status_of(k.value) for k in node.keywords if k.arg == "code"), None)
             reason = next((k.value for k in node.keywords if k.arg == "reason"), None)
-            said = self._said(reason) if reason is not None else self._nothing()
-            self._add_response(node.lineno, "websocket", f"close {code or ''}".strip(), said, None)
+            self._add_response(node.lineno, "websocket", f"close {code or ''}".strip(), self._said(reason), None)
 
     def _output(self, node: ast.Call, last: str, _callee: str) -> None:
         error = next((k.value for k in node.keywords if k.arg == "error" and not _is_nothing(k.value)), None)
@@ -517,7 +525,7 @@ class _Walk:
         self._add_response(node.lineno, form, callee, said, status)
 
     def _add_response(self, line: int, form: str, callee: str, said: Message | None, status: int | None) -> None:
-        said = said or self._nothing()
+        said = said or made_of(NO_MESSAGE)
         self.file.responses.append(
             Response(line, ".".join(self.names), form, callee, said.text, said.hash, said.echo, self.chain,
                      self.handled, status)
@@ -526,12 +534,7 @@ class _Walk:
     def _said(self, node: ast.expr | None) -> Message | None:
         if node is None:
             return None
-        text = normalized(self.source, node, self.source.span(node))
-        return Message(text, hash_of(text), _echoes(node, self.caught))
-
-    @staticmethod
-    def _nothing() -> Message:
-        return Message("<none>", hash_of("<none>"), ())
+        return made_of(normalized(self.source, node, self.source.span(node)), echo_of(node, self.caught))
 
     # ---- what names mean ----
 
@@ -572,7 +575,7 @@ class _Walk:
             path = decorator.args[0]
             if isinstance(path, ast.Constant) and isinstance(path.value, str) and path.value.startswith("/"):
                 shown = "WS" if method == "websocket" else method.upper()
-                self.file.routes.append(Route(name, shown, path.value))
+                self.file.routes.append(Route(name, shown, made_of(path.value).text))
 
     def _actions(self, handler: ast.ExceptHandler) -> tuple[tuple[Action, ...], str]:
         """What a clause does, in order, and a hash of it that does not depend on layout or on local names."""
@@ -728,12 +731,6 @@ def _text_in(node: ast.expr | None) -> ast.expr | None:
         if key in items:
             return _text_in(items[key])
     return node
-
-
-def _echoes(node: ast.expr, caught: str | None) -> tuple[str, ...]:
-    from vllm_omni_errors.audit.messages import _echo
-
-    return tuple(sorted(_echo(node, caught)))
 
 
 _STATEMENTS: dict[type, Any] = {

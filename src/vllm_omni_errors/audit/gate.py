@@ -9,13 +9,14 @@ from typing import Literal
 from vllm_omni_errors.audit.inventory import Inventory, Site
 from vllm_omni_errors.audit.ledger import Ledger, Matched
 
-Code = Literal["open", "expired", "stale", "rule-count", "needless", "twins", "unparsed", "other-version"]
+Code = Literal["open", "expired", "stale", "rule-count", "row-count", "needless", "twins", "unparsed", "other-version"]
 
 CODES: dict[Code, str] = {
     "open": "A site on a request path that nobody decided.",
     "expired": "A decision that was for a time which is over.",
     "stale": "A row whose site is gone.",
     "rule-count": "A rule that covers more or fewer sites than were reviewed.",
+    "row-count": "More or fewer rows than were reviewed are about sites that the audit does not ask about.",
     "needless": "A row for a raise that already says whose fault it is.",
     "twins": "Sites with the same message that were decided differently.",
     "unparsed": "A file that is no valid Python.",
@@ -86,6 +87,11 @@ def findings(inventory: Inventory, ledger: Ledger | None, matched: Matched | Non
                 else f"Write sites = {covered}."
             )
             found.append(Finding("rule-count", "ledger.toml", 1, text, step))
+    beyond = sum(site.fingerprint in matched.rows and not site.asked for site in inventory.sites)
+    if ledger.beyond not in (None, beyond):
+        text = f"{beyond} rows are about sites that the audit does not ask about; {ledger.beyond} were reviewed."
+        step = f"See which row is new or gone; if that is right, write beyond = {beyond}."
+        found.append(Finding("row-count", "ledger.toml", 1, text, step))
     found += _twins(inventory, matched)
     return sorted(found, key=_place)
 

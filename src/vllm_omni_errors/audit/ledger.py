@@ -134,13 +134,19 @@ class Rule:
 
 @dataclass(slots=True)
 class Ledger:
-    """A whole ledger."""
+    """A whole ledger.
+
+    Attributes:
+        beyond: how many rows were reviewed that are about sites which the audit does not ask about; None if nobody
+            counted. Any other number fails the gate, as such a row leaves no open site behind.
+    """
 
     folder: Path
     package: str
     version: str
     rules: list[Rule]
     rows: dict[str, Row]
+    beyond: int | None = None
 
     def files(self) -> dict[str, list[Row]]:
         """Rows by the path of the tree's file."""
@@ -201,7 +207,11 @@ def load(place: Path) -> Ledger:
                     "Keep one; a merge leaves both where two reviews decided the same site."
                 )
             rows[row.fingerprint] = row
-    return Ledger(folder, str(head.get("package", "vllm_omni")), str(head.get("version", "unknown")), rules, rows)
+    beyond = head.get("beyond")
+    if beyond is not None:
+        beyond = _count(str(manifest), "beyond", "rows about sites that the audit does not ask about", beyond)
+    package, version = str(head.get("package", "vllm_omni")), str(head.get("version", "unknown"))
+    return Ledger(folder, package, version, rules, rows, beyond)
 
 
 def _check_format(file: Path, value: object) -> None:
@@ -302,9 +312,7 @@ def _rule(manifest: Path, number: int, entry: object) -> Rule:
     kinds = tuple(kind for kind in KINDS if kind in lists["kinds"])
     _check_decision(where, entry.get("decision"), kinds)
     _check_reason(where, entry.get("reason"))
-    sites = entry.get("sites")
-    if not isinstance(sites, int) or isinstance(sites, bool) or sites < 0:
-        raise LedgerError(f"{where}: sites has to be the number of sites that it covers.")
+    sites = _count(where, "sites", "sites that it covers", entry.get("sites"))
     return Rule(
         name=name,
         paths=lists["paths"],
@@ -318,6 +326,12 @@ def _rule(manifest: Path, number: int, entry: object) -> Rule:
         expires=_date(where, "expires", entry.get("expires"), needed=False),
         sites=sites,
     )
+
+
+def _count(where: str, name: str, of: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise LedgerError(f"{where}: {name} has to be the number of {of}.")
+    return value
 
 
 def _check_decision(where: str, decision: object, kinds: Sequence[Kind]) -> None:

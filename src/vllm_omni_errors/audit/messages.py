@@ -4,6 +4,9 @@
 import ast
 import hashlib
 import re
+import tokenize
+from collections.abc import Iterable
+from io import BytesIO
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,8 +20,19 @@ _PLAIN_IN_HOLE = re.compile(r"""[^\[\](){}'"]+""")
 _FILLER = re.compile(r"(?:\s+|#[^\n]*|\\\n)+")
 
 
+def as_parsed(text: bytes) -> bytes:
+    """A file's bytes as the parser counts them: UTF-8, without a mark at the start, lines ended by a line feed.
+
+    Raises SyntaxError or UnicodeDecodeError if the text is not in the encoding that it says it is in.
+    """
+    encoding, _ = tokenize.detect_encoding(BytesIO(text).readline)
+    if encoding != "utf-8":
+        text = text.decode(encoding).encode()
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
 class Source:
-    """The text of one file, with the places of its nodes; the parser counts columns in bytes."""
+    """The text of one file (`as_parsed`), with the places of its nodes; the parser counts columns in bytes."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -54,6 +68,11 @@ class Message(NamedTuple):
     text: str
     hash: str
     echo: tuple[str, ...]
+
+
+def made_of(text: str, echo: Iterable[str] = ()) -> Message:
+    """A message by its normalized text, which is shown with surrogates as escapes: they cannot be encoded."""
+    return Message(text.encode("utf-8", "backslashreplace").decode(), hash_of(text), tuple(sorted(echo)))
 
 
 def hash_of(text: str) -> str:
@@ -103,13 +122,12 @@ def message(source: Source, call: ast.Call | None, caught: str | None = None) ->
     """
     node = message_of(call) if call is not None else None
     if call is None or node is None:
-        return Message(NO_MESSAGE, hash_of(NO_MESSAGE), ())
+        return made_of(NO_MESSAGE)
     start, end = source.span(call)
     opening = source.text.index(b"(", source.span(call.func)[1]) + 1
     if source.text.rfind(b")", start, opening) > source.span(call.func)[1]:  # a parenthesized callee
         opening = source.span(node)[0]
-    text = normalized(source, node, (opening, end - 1))
-    return Message(text, hash_of(text), tuple(sorted(_echo(node, caught))))
+    return made_of(normalized(source, node, (opening, end - 1)), echo_of(node, caught))
 
 
 def _last_name(node: ast.expr) -> str:
@@ -219,7 +237,8 @@ def _end_of_hole(text: str, place: int) -> int:
     return place
 
 
-def _echo(node: ast.expr, caught: str | None) -> set[str]:
+def echo_of(node: ast.expr, caught: str | None) -> set[str]:
+    """How values get into a message (`Message.echo`)."""
     found: set[str] = set()
     for part in ast.walk(node):
         match part:

@@ -5,6 +5,7 @@ import gc
 import hashlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -61,7 +62,8 @@ def _extract_all(tree: Tree, paths: Sequence[str], version: bytes) -> Iterator[t
     some = partial(_extract_some, tree, version)
     workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     if workers > 1 and len(paths) >= PARALLEL_FROM_FILES:
-        with multiprocessing.get_context("fork").Pool(workers) as pool:
+        ignored = (signal.SIGINT, signal.SIG_IGN)  # who waits for the workers ends them
+        with multiprocessing.get_context("fork").Pool(workers, signal.signal, ignored) as pool:
             for found in pool.imap(some, chunks):
                 yield from found
     else:

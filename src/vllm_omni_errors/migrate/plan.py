@@ -18,7 +18,8 @@ from vllm_omni_errors.migrate import rewrites as catalogue
 from vllm_omni_errors.migrate.complete import open_entries
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
-from vllm_omni_errors.migrate.rewrite import PHASES, Phase, Rewrite, rewrite_module, tidy_where_clean
+from vllm_omni_errors.migrate.parallel import in_processes
+from vllm_omni_errors.migrate.rewrite import PHASES, Mismatch, Phase, Rewrite, rewrite_module, tidy_where_clean
 from vllm_omni_errors.migrate.source import PACKAGE, Matched, MigrationError, Source, Unmatched
 
 Progress = Callable[[str, int, int], None]
@@ -202,21 +203,31 @@ def _rewrite_all(
     for rewrite in chosen:
         by_path.setdefault(_path(rewrite), []).append(rewrite)
     files = {file.path: file for file in earlier.files} if earlier else {}
-    rewritten: dict[str, tuple[_Module, str]] = {}
-    unmatched: list[Unmatched] = []
-    for done, (path, group) in enumerate(sorted(by_path.items())):
-        if progress:
-            progress("rewrite", done, len(by_path))
+    modules: dict[str, _Module] = {}
+    texts: dict[str, str] = {}
+    unmatched: dict[str, list[Unmatched]] = {}
+    for path, group in sorted(by_path.items()):
         try:
-            module = _read(source, path)
-            rewritten[path] = module, _rewrite(module.text, path, group, unmatched)
+            modules[path] = _read(source, path)
         except _UnreadableError as error:
-            unmatched += [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+            unmatched[path] = [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+
+    def work(path: str) -> str | list[Unmatched]:
+        return _rewrite(path, modules[path].text, by_path[path])
+
+    with in_processes(work, list(modules)) as outcomes:
+        for done, (path, outcome) in enumerate(zip(modules, outcomes, strict=True)):
+            if progress:
+                progress("rewrite", done, len(modules))
+            if isinstance(outcome, str):
+                texts[path] = outcome
+            else:
+                unmatched[path] = outcome
     if unmatched:
-        raise _no_place(source, version, unmatched, chosen)
-    tidied = tidy_where_clean([(module.text, text) for module, text in rewritten.values()])
+        raise _no_place(source, version, [row for path in sorted(unmatched) for row in unmatched[path]], chosen)
+    tidied = tidy_where_clean([(module.text, texts[path]) for path, module in modules.items()])
     changes: list[Change] = []
-    for (path, (module, _)), text in zip(rewritten.items(), tidied, strict=True):
+    for (path, module), text in zip(modules.items(), tidied, strict=True):
         if text == module.text:
             continue
         phases = _file_phases(by_path[path], files.get(path))
@@ -226,8 +237,21 @@ def _rewrite_all(
         files[path] = ChangedFile(path, manifests.sha256(after), original, phases)
         changes.append(_change(source, path, module.content, after))
     if progress:
-        progress("rewrite", len(by_path), len(by_path))
+        progress("rewrite", len(modules), len(modules))
     return changes, files
+
+
+def _rewrite(path: str, text: str, group: Sequence[type[Rewrite]]) -> str | list[Unmatched]:
+    """The new text of a module, or else what did not match."""
+    try:
+        changed, mismatches = _apply(text, group)
+        if not mismatches:
+            _compile(path, changed.encode("utf-8"))
+            return changed
+    except _UnreadableError as error:
+        return [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+    by_name = {rewrite.__name__: rewrite for rewrite in group}
+    return [_unmatched(by_name[miss.rewrite], miss.found, sites=miss.missing) for miss in mismatches]
 
 
 def _read(source: Source, path: str) -> _Module:
@@ -241,20 +265,15 @@ def _read(source: Source, path: str) -> _Module:
     return _decode(source.read(path))
 
 
-def _rewrite(text: str, path: str, group: Sequence[type[Rewrite]], unmatched: list[Unmatched]) -> str:
+def _apply(text: str, group: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatch]]:
     try:
-        changed, mismatches = rewrite_module(text, group)
+        return rewrite_module(text, group)
     except cst.ParserSyntaxError as error:
         raise _UnreadableError(f"the file does not parse (line {error.raw_line})") from None
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         raise _UnreadableError(f"a rewrite of this file failed ({type(error).__name__} at {place}: {error})") from error
-    by_name = {rewrite.__name__: rewrite for rewrite in group}
-    unmatched += [_unmatched(by_name[miss.rewrite], miss.found, sites=miss.missing) for miss in mismatches]
-    if not mismatches:
-        _compile(path, changed.encode("utf-8"))
-    return changed
 
 
 def _file_phases(group: Sequence[type[Rewrite]], earlier: ChangedFile | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,20 +20,31 @@ from vllm_omni_errors.migrate.plan import Plan, Progress, make_plan, phases_up_t
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.decided import DecidedSites
 from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source, open_source
-from vllm_omni_errors.migrate.vendor import FOLDER, MOVED, TESTS_FOLDER, library_files, vendored_path, vendored_text
+from vllm_omni_errors.migrate.vendor import (
+    FOLDER,
+    MOVED,
+    TESTS,
+    TESTS_FOLDER,
+    library_files,
+    vendored_path,
+    vendored_text,
+)
 
 GIT_DEADLINE_S = 300
 COLUMNS = 72
 KEPT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_", "GIT_EXEC_PATH")
 # what a user's own configuration may not change, so that `git am` takes the patches and every byte arrives
 SETTINGS = (
+    "color.ui=false",
     "commit.gpgSign=false",
     "core.attributesFile=/dev/null",
     "core.autocrlf=false",
     "core.hooksPath=/dev/null",
     "diff.noprefix=false",
     "format.noprefix=false",
+    "format.useAutoBase=false",
     "i18n.commitEncoding=utf-8",
+    "log.showSignature=false",
 )
 
 
@@ -91,6 +102,9 @@ def write_series(source: str, directory: Path, *, phase: str | None = None, prog
     directory = directory.resolve()
     refuse_filled(directory)
     patches = chosen_patches(phase)
+    steps = len(patches) + 1
+    if progress:
+        progress("patch", 0, steps)
     with open_source(source) as opened, tempfile.TemporaryDirectory(prefix="omni-errors-") as temporary:
         repository = _Repository(Path(temporary))
         _refuse_unfit(opened)
@@ -98,7 +112,7 @@ def write_series(source: str, directory: Path, *, phase: str | None = None, prog
         for done, (subject, body, files, removed) in enumerate(_commits(opened, patches), 1):
             repository.commit(f"{subject}\n\n{body}", files, removed)
             if progress:
-                progress("patch", done, len(patches) + 1)
+                progress("patch", done, steps)
         with staged(directory, refuse_filled, "Choose another --series.") as staging:
             written = repository.write_patches(staging)
         return Series(source, opened.version, directory, base, repository.tree(), written)
@@ -159,7 +173,7 @@ def _commits(source: Source, patches: Sequence[Patch]) -> Iterator[tuple[str, st
     files = library_files()
     moved = {new: source.read(old).decode("utf-8") for old, new in MOVED.items() if source.entry(old)}
     removed = [old for old in MOVED if source.entry(old)]
-    yield VENDOR_SUBJECT, vendor_message(files), files | moved, removed
+    yield VENDOR_SUBJECT, vendor_message(), files | moved, removed
     for patch in patches:
         own = rewrites_of(patch)
         plan = _plan(source, own)
@@ -197,9 +211,9 @@ def _with(source: Source, changed: dict[str, str]) -> Source:
 # Messages
 
 
-def vendor_message(files: dict[str, str]) -> str:
+def vendor_message() -> str:
     """Body of the first patch's message."""
-    tests = sum(path.startswith(TESTS_FOLDER) and "/test_" in path for path in files)
+    tests = sum(Path(name).name.startswith("test_") for name in TESTS)
     return "\n\n".join(
         _wrapped(paragraph)
         for paragraph in (
@@ -219,11 +233,11 @@ def message(patch: Patch, own: Sequence[type[Rewrite]]) -> str:
         parts.append(_wrapped(f"Raise sites and error responses, each decided in its context: {listed}."))
     reasons = dict.fromkeys(" ".join((r.__doc__ or "").split()) for r in own if not issubclass(r, DecidedSites))
     if reasons:
-        parts.append("In particular:\n\n" + "\n".join(_item(reason) for reason in reasons))
+        parts.append(f"In particular:\n\n{_listed(reasons)}")
     if patch.statuses:
-        parts.append("Statuses that change:\n\n" + "\n".join(_item(_status(name)) for name in patch.statuses))
+        parts.append(f"Statuses that change:\n\n{_listed(map(_status, patch.statuses))}")
     tests = ", ".join(f"tests/rig/{name}" for name in patch.tests)
-    parts.append(_wrapped(f"Tests: on the real server, by vllm-omni-errors: {tests}."))
+    parts.append(_wrapped(f"Tests: in vllm-omni-errors, on the real vLLM-Omni: {tests}."))
     return "\n\n".join(parts)
 
 
@@ -232,12 +246,19 @@ def _status(name: str) -> str:
     return " ".join(text.replace("**", "").split())
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, bullet: str = "") -> str:
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=bullet,
+        subsequent_indent=" " * len(bullet),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _item(text: str) -> str:
-    return textwrap.indent(_wrapped(text), "  ").replace("  ", "- ", 1)
+def _listed(texts: Iterable[str]) -> str:
+    return "\n".join(_wrapped(text, "- ") for text in texts)
 
 
 # Git
@@ -253,15 +274,17 @@ class _Repository:
             for name, value in os.environ.items()
             if not name.startswith("GIT_") or name.startswith(KEPT_VARIABLES)
         }
+        self._stock = ""
         self._git("init", "--quiet")
         for identity in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
             self._git("var", identity)
 
     def begin(self, source: Source) -> str:
         """Commit the source's package; returns the hash of its folder."""
-        write_tree(source, Plan(source.version, (), (), (), (), {}), self._directory)
+        package = tuple(entry for entry in source.entries if entry.path.startswith(f"{PACKAGE}/"))
+        write_tree(replace(source, entries=package), Plan(source.version, (), (), (), (), {}), self._directory)
         self._commit("Stock vLLM-Omni", PACKAGE)
-        self._git("tag", "stock")
+        self._stock = self._git("rev-parse", "HEAD").strip()
         return self.tree()
 
     def tree(self) -> str:
@@ -293,9 +316,9 @@ class _Repository:
             "--suffix=.patch",
             "--numbered",
         )
-        names = self._git("format-patch", *options, "--no-cover-letter", f"--output-directory={directory}", "stock")
-        subjects = self._git("log", "--reverse", "--format=%s", "stock..").splitlines()
-        numbers = self._git("log", "--reverse", "--format=%x00", "--numstat", "stock..").split("\0")[1:]
+        names = self._git("format-patch", *options, "--no-cover-letter", f"--output-directory={directory}", self._stock)
+        subjects = self._git("log", "--reverse", "--format=%s", f"{self._stock}..").splitlines()
+        numbers = self._git("log", "--reverse", "--format=%x00", "--numstat", f"{self._stock}..").split("\0")[1:]
         return tuple(
             PatchFile(Path(name).name, subject, *_totals(rows))
             for name, subject, rows in zip(names.splitlines(), subjects, numbers, strict=True)

@@ -19,7 +19,10 @@ def _letters(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """One set per run. Only content is a canary: identifiers such as a model's name and numbers may be echoed."""
+    """One set per run. Only content is a canary: identifiers such as a model's name and numbers may be echoed.
+
+    `secrets` are the user's own headers; `model` is the model's name, which may be a path.
+    """
 
     content: str = field(default_factory=lambda: _letters(MARK_LENGTH))
     directory: str = field(default_factory=lambda: _letters(MARK_LENGTH))
@@ -29,6 +32,7 @@ class Canaries:
     query: str = field(default_factory=lambda: _letters(MARK_LENGTH))
     header: str = field(default_factory=lambda: _letters(MARK_LENGTH))
     secrets: tuple[str, ...] = ()
+    model: str = ""
 
     @property
     def path(self) -> str:
@@ -53,6 +57,12 @@ class Canaries:
         """What came back, in words; empty when nothing did."""
         lowered = "\n".join(texts).lower()
         return [words for words, mark in self.marks() if mark[:RECOGNISED_LENGTH].lower() in lowered]
+
+    def removed_from(self, text: str) -> str:
+        """`text` without what the probe itself has sent, which `found_in` finds, and the model's name."""
+        for sent in (self.path, self.key, self.base64, self.model):
+            text = text.replace(sent, "") if sent else text
+        return text
 
     def secret_in(self, texts: Iterable[str]) -> bool:
         """Whether a header that the user gave came back."""

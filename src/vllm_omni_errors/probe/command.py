@@ -168,7 +168,7 @@ def _write_file(path: Path, content: str) -> None:
 
 def _compare(before: Path, after: Path, html_path: Path | None) -> int:
     """The exit code: 1 if a check fails after that did not fail before."""
-    names = (before.stem, after.stem) if before.stem != after.stem else (str(before), str(after))
+    names = (before.stem, after.stem) if before.stem != after.stem else (f"A: {before}", f"B: {after}")
     reports = dict(zip(names, map(_read, (before, after)), strict=True))
     if html_path:
         _write_file(html_path, html.render_comparison(reports))

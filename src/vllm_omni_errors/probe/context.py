@@ -33,8 +33,9 @@ class Pace:
     """How long the probe waits, in seconds; `attempts` is how often a measurement of a counter is repeated.
 
     `deadline_s`: for an answer that needs no generation. `generation_s`: for one that does. `ready_s`: for each
-    question about what is there. `recovery_s`: for a server that does not answer any more to come back. `poll_s`:
-    between two questions about a job. `requests_per_second`: at most, of all kinds together.
+    question about what is there. `document_s`: for the OpenAPI document, which some servers make only when asked.
+    `recovery_s`: for a server that does not answer any more to come back. `poll_s`: between two questions about a job.
+    `requests_per_second`: at most, of all kinds together.
     """
 
     deadline_s: float = 15.0
@@ -44,6 +45,7 @@ class Pace:
     recovery_pause_s: float = 1.0
     attempts: int = 3
     requests_per_second: float = 20.0
+    document_s: float = 60.0
     poll_s: float = 0.2
 
 
@@ -105,7 +107,7 @@ async def _get(context: Context, path: str) -> Any:
 
 async def _find_routes(context: Context) -> None:
     call = Call("GET", "/openapi.json")
-    answer = await context.client.send(call, context.pace.ready_s)
+    answer = await context.client.send(call, context.pace.document_s)
     if answer.status is None:
         raise ProbeError(f"{context.client.root} could not be probed: {answer.problem}. Is the server running there?")
     document = answer.json()

@@ -12,6 +12,7 @@ from vllm_omni_errors.probe.rules import Expect, Judgement, broken_inside, broke
 
 _OK = Expect(frozenset({200}))
 OMNI = Contract.OMNI.word
+STATUS_RULES = ("answered", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,13 @@ class Failed:
         return f"200, a failed job, and inside: {self.error.describe()}"
 
     def judge(self, answer: Answer, canaries: Canaries, contract: Contract) -> Judgement:
-        if answer.status != 200:
-            return Judgement(broken_rules(answer, _OK, canaries))
         body = answer.json()
+        if answer.status != 200:
+            # A whole job as an error answer has the prompt in it, by right.
+            findings = [finding for finding in broken_rules(answer, _OK, canaries) if finding.rule in STATUS_RULES]
+            if isinstance(body, dict) and body.get("status") == "failed":
+                findings += broken_inside(answer, body.get("error"), self.error, canaries, body)
+            return Judgement(tuple(dict.fromkeys(findings)))
         if not isinstance(body, dict) or body.get("status") != "failed":
             if isinstance(body, dict) and body.get("status") == "completed" and self.error.accepted:
                 return Judgement(skip=self.error.accepted)
@@ -37,7 +42,7 @@ class Failed:
         error = body.get("error")
         if isinstance(error, dict) and error.get("code") in self.error.unserved:
             return Judgement(skip=f"not served here: {shown(error.get('message'))}")
-        findings = list(broken_inside(answer, error, self.error, canaries))
+        findings = list(broken_inside(answer, error, self.error, canaries, body))
         if isinstance(error, dict) and error.get("request_id", self.identity) != self.identity:
             findings.append(Finding("job", f"error.request_id is {shown(error['request_id'])}, not the job's", OMNI))
         if self.stored is not None and error != self.stored:

@@ -210,20 +210,18 @@ def of_error(answer: Answer, error: Any) -> Answer:
     return Answer(answer.call, answer.seconds, status, body=json.dumps({"error": error}).encode())
 
 
-def broken_inside(answer: Answer, error: Any, expect: Expect, canaries: Canaries) -> tuple[Finding, ...]:
-    """The rules that an error object breaks which came in an event, a message or a job instead of an HTTP answer."""
+def broken_inside(answer: Answer, error: Any, expect: Expect, canaries: Canaries, carrier: Any) -> tuple[Finding, ...]:
+    """The rules that an error object breaks which came in an event, a message or a job: in `carrier`."""
+    if not isinstance(error, dict):
+        return (Finding("envelope", f"there is no error object in {shown(carrier)}"),)
     seen = of_error(answer, error)
     findings = broken_rules(seen, replace(expect, header=None), canaries)
-    has_code = isinstance(error, dict) and error.get("code") == seen.status
-    code = () if has_code else (Finding("code", f"error.code is {shown(_get(error, 'code'))}", Contract.VLLM.word),)
+    has_code = error.get("code") == seen.status
+    code = () if has_code else (Finding("code", f"error.code is {shown(error.get('code'))}", Contract.VLLM.word),)
     kept = tuple(f for f in findings if f.rule not in ("code", "ids", "retry") and (has_code or f.rule != "status"))
-    missing = [key for key in IDS if isinstance(error, dict) and key not in error]
+    missing = [key for key in IDS if key not in error]
     ids = (Finding("ids", f"no {', '.join(missing)}", Contract.OMNI.word),) if missing else ()
     return (*kept, *code, *ids)
-
-
-def _get(error: Any, key: str) -> Any:
-    return error.get(key) if isinstance(error, dict) else None
 
 
 def is_ordinary(answer: Answer) -> bool:
@@ -419,17 +417,18 @@ def _secret(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]
 
 
 def _leak(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
-    yield from _shows(answer, LEAKS)
+    yield from _shows(answer, LEAKS, canaries)
 
 
 def _echo(answer: Answer, expect: Expect, canaries: Canaries) -> Iterator[str]:
-    yield from _shows(answer, ECHOES)
+    yield from _shows(answer, ECHOES, canaries)
 
 
-def _shows(answer: Answer, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[str]:
+def _shows(answer: Answer, patterns: Mapping[str, re.Pattern[str]], canaries: Canaries) -> Iterator[str]:
     if is_error(answer):
+        text = canaries.removed_from(answer.text)
         for words, pattern in patterns.items():
-            if hit := pattern.search(answer.text):
+            if hit := pattern.search(text):
                 yield f"shows {words}: {shown(hit.group())}"
 
 

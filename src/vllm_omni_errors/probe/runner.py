@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
-from vllm_omni_errors.probe.answer import Answer, Asked, Conversation
+from vllm_omni_errors.probe.answer import SWITCHED, Answer, Asked, Conversation
 from vllm_omni_errors.probe.call import Call, Talk
 from vllm_omni_errors.probe.canaries import Canaries
 from vllm_omni_errors.probe.check import Check, Danger, Step
@@ -92,6 +92,7 @@ async def probe(
         canaries = Canaries(secrets=client.secrets)
         context = Context(client, canaries, media, pace, read_only=read_only, destructive=destructive)
         await discover(context, model, contract)
+        context.canaries = replace(canaries, model=context.model)
         context.rig_missing = await _why_no_rig(context)
         if context.rig_missing is None:
             await _find_places(context)
@@ -323,6 +324,8 @@ def _seen(answer: Answer) -> str:
     if isinstance(answer, Conversation) and answer.errors:
         told = [f"{_get(event, 'code')} {_get(event, 'type')}" for event in answer.errors]
         return ", ".join(dict.fromkeys(told)) + ("" if answer.code is None else f", closed with {answer.code}")
+    if isinstance(answer, Conversation) and answer.status == SWITCHED:
+        return "a session"
     if isinstance(answer, Asked) and answer.raised:
         return f"{answer.raised}, param {answer.seen['param']!r}" if answer.seen.get("param") else answer.raised
     error = error_object(answer)

@@ -144,7 +144,7 @@ def _told(talk: Conversation, expect: Told, canaries: Canaries) -> list[Finding]
     for event, wanted in zip(talk.errors, expect.errors, strict=False):
         error = event.get("error")
         known = {key: value for key, value in error.items() if key != "event_id"} if isinstance(error, dict) else error
-        findings += broken_inside(talk, known, wanted, canaries)
+        findings += broken_inside(talk, known, wanted, canaries, event)
     # What is beside `error` may not show more than it does.
     texts = [*(json.dumps(event, default=repr) for event in talk.errors), talk.reason]
     told = Answer(talk.call, talk.seconds, 500, body="\n".join(texts).encode())

@@ -143,7 +143,7 @@ class Fails:
         if not isinstance(first.data, dict) or not isinstance(first.data.get("error"), dict):
             text = f"the error is not nested, so the official client does not raise: {shown(first.data)}"
             findings.append(Finding("terminal", text))
-        findings += broken_inside(answer, first.error, self.error, canaries)
+        findings += broken_inside(answer, first.error, self.error, canaries, first.data)
         if self.done:
             findings += _end(seen, DONE, Contract.VLLM)
         return findings
@@ -161,7 +161,7 @@ class Responds:
     def judge(self, answer: Answer, canaries: Canaries, contract: Contract) -> Judgement:
         if answer.status != 200:
             return Expect(frozenset({200}), unserved=frozenset({404, 501, 503})).judge(answer, canaries, contract)
-        seen = events(answer)
+        seen = [event for event in events(answer) if not event.is_done]
         last = seen[-1].data if seen else None
         kind = last.get("type") if isinstance(last, dict) else None
         if kind in ("response.completed", "response.incomplete"):

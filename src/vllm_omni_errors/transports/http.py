@@ -191,7 +191,7 @@ class Boundary:
 
     def _maps_raw(self, scope: Scope) -> bool:
         endpoint = scope.get("endpoint")
-        if upstream.is_upstream_module(getattr(endpoint, "__module__", None)):
+        if upstream.is_upstream_endpoint(endpoint):
             return True
         return self.raw_mapping and getattr(endpoint, "__name__", None) not in self.reviewed
 

@@ -8,9 +8,9 @@ import libcst as cst
 from vllm_omni_errors.migrate.rewrite import Rewrite, code
 from vllm_omni_errors.migrate.rewrites.shapes import (
     Decorate,
-    DropIf,
     InsertStatements,
     RemoveDefinitions,
+    ReplaceBranch,
     StopTranslating,
     WrapCallee,
 )
@@ -161,7 +161,7 @@ class StepPropagates(_Control, StopTranslating):
     """
 
 
-class StepResponseIsSuccess(_Control, DropIf):
+class StepResponseIsSuccess(_Control, ReplaceBranch):
     """What came back from a step with an error got its status in the route."""
 
     module = API_SERVER

@@ -72,14 +72,14 @@ def applies(row: Row) -> bool:
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
-def _simple_statements(block: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def _simple_statements(block: Sequence[ast.AST]) -> Iterator[ast.stmt]:
     """Statements of a block that hold no others, those of nested blocks included, in order."""
     for node in block:
         nested = [getattr(node, name) for name in BLOCKS if name in node._fields]
         if nested:
             for inner in nested:
                 yield from _simple_statements(inner)
-        else:
+        elif isinstance(node, ast.stmt):
             yield node
 
 
@@ -142,7 +142,7 @@ class DecidedSites(Rewrite):
         source = node.bytes
         small = _SmallStatements()
         node.visit(small)
-        lines = [each.lineno for each in _simple_statements(ast.parse(source).body)]  # type: ignore[attr-defined]
+        lines = [each.lineno for each in _simple_statements(ast.parse(source).body)]
         assert len(lines) == len(small.found)
         rows = {row.fingerprint: row for row in self.rows}
         found: dict[tuple[str, cst.CSTNode], list[Row]] = defaultdict(list)

@@ -389,7 +389,6 @@ class DiffusionArgumentsPropagate(_Propagates):
 
 DECIDED: Mapping[str, tuple[str, ...]] = {
     "entrypoints/async_omni.py": ("AsyncOmni.encode", "AsyncOmni.generate", "AsyncOmni.submit_interaction_async"),
-    "entrypoints/omni_base.py": ("OmniBase.resolve_sampling_params_list",),
     "entrypoints/openai/diffusion_request_utils.py": ("*",),
     "entrypoints/openai/utils.py": ("validate_requested_speaker",),
 }

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.shapes import (
     AfterLoop,
-    CatchAround,
     InsertStatements,
     ReplaceBody,
+    ReplaceBranch,
     ReplaceCall,
     ReplaceClause,
-    ReplaceIfBody,
     ReplaceStatement,
     StopTranslating,
+    TryAround,
 )
 
 DECIDED: Mapping[str, tuple[str, ...]] = {}
@@ -109,7 +109,7 @@ class OutputErrorIsItsRecord(_Offline, ReplaceBody):
     """
 
 
-class QueuedErrorIsItsRecord(_Offline, ReplaceIfBody):
+class QueuedErrorIsItsRecord(_Offline, ReplaceBranch):
     """An error of one request reaches who waits for it whole, under the id that the request was made with."""
 
     module = ASYNC_BASE
@@ -320,13 +320,13 @@ class BatchRemembersFailures(_Offline, InsertStatements):
     """
 
 
-class RefusedPromptIsOneFailure(_Offline, CatchAround):
+class RefusedPromptIsOneFailure(_Offline, TryAround):
     """A prompt that is refused here ended the batch, and left those before it running in the engine."""
 
     module = OMNI
     function = _RUN
     call = "self.engine.add_request"
-    clauses = """
+    new = """
         except Exception as exc:
             failures.note_exception(req_id, exc)
             self._log_summary_and_cleanup(req_id)

@@ -135,18 +135,25 @@ class ReplaceBody(Rewrite):
 
 
 class TryAround(Rewrite):
-    """The assignment to a name is tried, with clauses of ours."""
+    """The assignment to a name, or a statement that only calls `call`, is tried, with clauses of ours."""
 
-    assignment: ClassVar[str]
+    assignment: ClassVar[str | None] = None
+    call: ClassVar[str | None] = None
     new: ClassVar[str]
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> "cst.SimpleStatementLine | cst.Try":
-        if not self.inside() or self.assignment not in _assigned(original_node):
+        if not self.inside() or not self._is_it(original_node.body[0]):
             return updated_node
         self.found += 1
-        return cst.Try(body=cst.IndentedBlock([updated_node]), handlers=_handlers(self.new))
+        body = cst.IndentedBlock([updated_node.with_changes(leading_lines=())])
+        return cst.Try(body=body, handlers=_handlers(self.new), leading_lines=updated_node.leading_lines)
+
+    def _is_it(self, statement: cst.BaseSmallStatement) -> bool:
+        if isinstance(statement, cst.Expr):
+            return self.call in _called(statement)
+        return self.assignment in _assigned(statement)
 
 
 class ReplaceBranch(Rewrite):
@@ -481,31 +488,6 @@ class DropCalls(Rewrite):
         return cst.RemoveFromParent()
 
 
-class _InIf(Rewrite):
-    """Base of the rewrites of an if statement, found by its test."""
-
-    test: ClassVar[str]
-
-    def leave_If(
-        self, original_node: cst.If, updated_node: cst.If
-    ) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
-        if not self.inside() or original_node.orelse is not None or code(original_node.test) != self.test:
-            return updated_node
-        self.found += 1
-        return self.on_if(updated_node)
-
-    def on_if(self, updated: cst.If) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
-        """The changed statement."""
-        raise TypeError(f"{type(self).__name__} does not say what to do with its if statement")
-
-
-class DropIf(_InIf):
-    """An if statement goes, with what it does."""
-
-    def on_if(self, updated: cst.If) -> cst.RemovalSentinel:
-        return cst.RemoveFromParent()
-
-
 class SendExceptions(ReplaceBody):
     """A helper that told the client a text takes an exception: its parameter ``message`` becomes ``error``."""
 
@@ -586,23 +568,6 @@ class TellInstead(Rewrite):
         arguments = list(updated_node.args)
         arguments[message] = arguments[message].with_changes(value=cst.parse_expression(self.new))
         return updated_node.with_changes(args=arguments)
-
-
-class GuardAssignment(Rewrite):
-    """The assignment to a name stands in a try statement with clauses of ours."""
-
-    target: ClassVar[str]
-    new: ClassVar[str]
-
-    def leave_SimpleStatementLine(
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.BaseStatement:
-        if not self.inside() or self.target not in _assigned(original_node):
-            return updated_node
-        self.found += 1
-        plain = updated_node.with_changes(leading_lines=())
-        body = cst.IndentedBlock(body=[plain])
-        return cst.Try(body=body, handlers=_handlers(self.new), leading_lines=updated_node.leading_lines)
 
 
 class RaiseOnTimeout(InTry):
@@ -741,19 +706,6 @@ class AddEntry(Rewrite):
         return updated_node.with_changes(elements=[*updated_node.elements, *added])
 
 
-class ReplaceIfBody(Rewrite):
-    """What an ``if`` does, found by its test."""
-
-    test: ClassVar[str]
-    new: ClassVar[str]
-
-    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
-        if not self.inside() or code(original_node.test) != self.test:
-            return updated_node
-        self.found += 1
-        return updated_node.with_changes(body=updated_node.body.with_changes(body=statements(self.new)))
-
-
 class ReplaceStatement(Rewrite):
     """Statements that assign one of `targets`, or that only call `call`; no `new` means that they go."""
 
@@ -835,23 +787,6 @@ class AddLastClause(InTry):
 
     def on_try(self, original: cst.Try, updated: cst.Try) -> cst.Try:
         return updated.with_changes(handlers=[*updated.handlers, *_handlers(self.new)])
-
-
-class CatchAround(Rewrite):
-    """A statement that only calls `call` gets a ``try`` around it, with clauses of ours."""
-
-    call: ClassVar[str]
-    clauses: ClassVar[str]
-
-    def leave_SimpleStatementLine(
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine | cst.Try:
-        statement = original_node.body[0]
-        if not self.inside() or not isinstance(statement, cst.Expr) or self.call not in _called(statement):
-            return updated_node
-        self.found += 1
-        body = cst.IndentedBlock([updated_node.with_changes(leading_lines=())])
-        return cst.Try(body=body, handlers=_handlers(self.clauses), leading_lines=updated_node.leading_lines)
 
 
 class AfterLoop(Rewrite):

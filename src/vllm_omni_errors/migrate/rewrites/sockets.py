@@ -10,7 +10,6 @@ from vllm_omni_errors.migrate.rewrite import Phase, Rewrite, code, statements
 from vllm_omni_errors.migrate.rewrites.shapes import (
     AddMethods,
     CatchInstead,
-    GuardAssignment,
     InsertStatements,
     InTry,
     RaiseOnTimeout,
@@ -23,6 +22,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     SendExceptions,
     StopTranslating,
     TellInstead,
+    TryAround,
     caught_types,
 )
 
@@ -359,12 +359,12 @@ class SpeechSessionEnds(_EndsAtBoundary):
     function = SPEECH_SESSION
 
 
-class SpeechUnitFields(_Transports, GuardAssignment):
+class SpeechUnitFields(_Transports, TryAround):
     """What the configuration allows and the request of one utterance does not was the server's failure."""
 
     module = SPEECH
     function = SPEECH_UNIT
-    target = "request"
+    assignment = "request"
     imports = (("vllm_omni_errors.seams", "invalid_fields"),)
     new = """
         except ValidationError as e:

@@ -15,11 +15,11 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     CatchAround,
     CatchInstead,
     InsertStatements,
+    ReplaceBranch,
     ReplaceCall,
     ReplaceClause,
     ReplaceDict,
     ReplaceFunction,
-    ReplaceIfBody,
     ReplaceStatement,
     StopTranslating,
     WidenClause,
@@ -607,7 +607,7 @@ class FinishedRequestKeepsTheRecord(_Stages, ReplaceCall):
     """
 
 
-class EngineRelaysTheRecord(_Stages, ReplaceIfBody):
+class EngineRelaysTheRecord(_Stages, ReplaceBranch):
     """A failure that was classified below passes unchanged; a bare text is logged, and is no client's error."""
 
     module = ENGINE
@@ -739,7 +739,7 @@ class CallFailsWithTheRecord(_Stages, ReplaceCall):
     """
 
 
-class TracebacksStayInTheLog(_Stages, ReplaceIfBody):
+class TracebacksStayInTheLog(_Stages, ReplaceBranch):
     """Texts and tracebacks of all ranks were joined into one message, which went to the client."""
 
     module = MULTIPROC

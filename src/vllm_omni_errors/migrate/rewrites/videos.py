@@ -12,13 +12,12 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     AddFirstClause,
     CatchInstead,
     DropCalls,
-    DropIf,
     InsertStatements,
     InTry,
     RemoveDefinitions,
+    ReplaceBranch,
     ReplaceClass,
     ReplaceClauses,
-    ReplaceIfBody,
     StopTranslating,
     WidenClause,
     WrapCallee,
@@ -151,7 +150,7 @@ class NothingRecomputed(_Videos, RemoveDefinitions):
     """
 
 
-class RetrieveShowsTheJob(_Videos, DropIf):
+class RetrieveShowsTheJob(_Videos, ReplaceBranch):
     """A failed job came as the body of an HTTP 5xx, which clients repeat and cannot tell from a failed request."""
 
     module = API_SERVER
@@ -171,7 +170,7 @@ class RetrieveShowsTheJob(_Videos, DropIf):
     """
 
 
-class ContentRaisesTheStoredError(_Videos, ReplaceIfBody):
+class ContentRaisesTheStoredError(_Videos, ReplaceBranch):
     """The content of a failed job was 422, whatever the job failed with."""
 
     module = API_SERVER

@@ -16,7 +16,7 @@ from vllm_omni_errors.probe.checks import (
     success,
 )
 
-_ROOMS = (success, routing, bodies, fields, media, faults, streams, sockets, jobs, official, last)
+_ROOMS = (success, routing, bodies, fields, media, streams, sockets, jobs, official, last, faults)
 _ALL = [check for room in _ROOMS for check in room.CHECKS]
 
 CHECKS: tuple[Check, ...] = tuple(sorted(_ALL, key=lambda check: check.danger))

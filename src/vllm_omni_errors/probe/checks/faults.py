@@ -216,7 +216,7 @@ CHECKS = (
         name="a stage's process that is killed",
         rule="A request whose stage dies is answered, with the stage, and so is the next one.",
         source="contract, section 9; cases L01, L05 and I11",
-        needs=NEEDS,
+        needs=(*NEEDS, front, real_stages),
         steps=_killed,
         danger=Danger.KILLS,
     ),

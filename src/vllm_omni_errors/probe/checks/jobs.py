@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from vllm_omni_errors.probe.answer import Answer
+from vllm_omni_errors.probe.call import Call
 from vllm_omni_errors.probe.check import Check, Step, rig, route
 from vllm_omni_errors.probe.checks import requests as make
 from vllm_omni_errors.probe.checks.faults import NO_EFFECT
@@ -30,7 +31,7 @@ def _is_job(answer: Answer) -> str | None:
 
 def _id(answer: Answer) -> str:
     body = answer.json()
-    return str(body.get("id") or "") if isinstance(body, dict) else ""
+    return str(body.get("id") or body.get("session_id") or "") if isinstance(body, dict) else ""
 
 
 def _over(answer: Answer) -> bool:
@@ -84,6 +85,19 @@ def _runs(context: Context) -> Script:
     yield Step(make.at("DELETE", make.VIDEO, identity), success(make.any_answer))
 
 
+def _rollout(context: Context) -> Script:
+    opened = Step(
+        Call("POST", make.SESSIONS, json={"model": context.model}), success(_is_job, unserved=NOT_STARTED), once=True
+    )
+    identity = _id((yield opened))
+    if not identity:
+        return
+    observation = {"prompt": f"{context.canaries.prompt} FAULT:value", "extra": {}}
+    body = {"step_id": 0, "observation": observation, "action": {}}
+    yield Step(make.at("POST", make.SESSION_STEP, identity, json=body), INTERNAL, generates=True, once=True)
+    yield Step(make.at("POST", make.SESSION_CLOSE, identity), success(make.any_answer), once=True)
+
+
 CHECKS = (
     Check(
         id="job.failed",
@@ -102,6 +116,16 @@ CHECKS = (
         source=SOURCE,
         needs=NEEDS,
         steps=lambda c: _fails(c, "FAULT:guard", GUARDRAIL),
+        transport="job",
+        creates=True,
+    ),
+    Check(
+        id="rollout.step",
+        name="ValueError in a stage, step of a rollout",
+        rule="A step that fails has the status that its error says, never 200.",
+        source="RFC, Motivation 1; contract, section 4",
+        needs=(route("POST", make.SESSIONS), route("POST", make.SESSION_STEP), rig),
+        steps=_rollout,
         transport="job",
         creates=True,
     ),

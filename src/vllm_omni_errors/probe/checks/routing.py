@@ -42,7 +42,9 @@ def _unknown(identifier: str, name: str, method: str, path: str, source: str) ->
         rule="What does not exist is not found: 404.",
         source=source,
         needs=(route(method, path),),
-        steps=lambda c: [Step(make.at(method, path, "probe-ghost"), refused(404, types=("NotFoundError",)))],
+        steps=lambda c: [
+            Step(make.at(method, path, "probe-ghost"), refused(404, types=("NotFoundError",), unserved=(501, 503)))
+        ],
     )
 
 
@@ -83,7 +85,7 @@ CHECKS = (
     ),
     _unknown_model("tokenize", make.TOKENIZE, "tokenize", lambda c: make.tokenize(c, model=UNKNOWN_MODEL)),
     _unknown("voices.unknown", "delete a voice that is not there", "DELETE", make.VOICE, f"{SOURCE}; case M02"),
-    _unknown("rollout.unknown", "close a session that is not there", "DELETE", make.SESSION, SOURCE),
+    _unknown("rollout.unknown", "state of no rollout session", "GET", make.SESSION_STATUS, SOURCE),
     _unknown("job.unknown", "job that is not there", "GET", make.VIDEO, "contract, section 6; case J07"),
     _unknown("job.unknown-content", "content of no job", "GET", make.VIDEO_CONTENT, "contract, section 6; case J07"),
     _unknown("job.unknown-delete", "delete a job that is not there", "DELETE", make.VIDEO, "contract, section 6"),
