@@ -83,7 +83,6 @@ TEST_TOOLS = (
     "hypothesis",
     "inline-snapshot",
     "jsonschema",
-    "openai",
     "pip",
     "pytest",
     "pytest-asyncio",
@@ -91,6 +90,7 @@ TEST_TOOLS = (
 )
 TEST_LIBRARIES = (
     "fastapi",
+    "opentelemetry-sdk",
     "psutil",
     "python-multipart",
     "pyyaml",
