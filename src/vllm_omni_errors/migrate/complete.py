@@ -11,6 +11,9 @@ from vllm_omni_errors.migrate.source import PACKAGE, MigrationError, Source
 UNDECIDED = ("open", "expired")
 """Codes of the gate's findings that are about an entry which somebody has to decide."""
 
+MOST_NAMED = 10
+"""Open entries in the text of an error; the audit lists them all."""
+
 
 def open_entries(source: Source) -> tuple[str, ...]:
     """Every entry of the ledgers that is open for a stock tree, named with its ledger, file and function.
@@ -33,6 +36,18 @@ def open_entries(source: Source) -> tuple[str, ...]:
         *(f"{LEDGER.name}: {_place(finding)}" for finding in result.findings if finding.code in UNDECIDED),
         *(f"{reviewed.folder.name}: {_place(finding)}" for finding in called if finding.code in UNDECIDED),
         *(f"{reviewed.folder.name}: {row.path}: {row.function}: {row.call}" for row in reviewed.rows if row.is_open),
+    )
+
+
+def incomplete(source: Source, undecided: tuple[str, ...]) -> MigrationError:
+    """The refusal of phase `finalize`, with the entries that are open."""
+    count = len(undecided)
+    entries = "1 entry of the ledgers is" if count == 1 else f"{count} entries of the ledgers are"
+    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
+    return MigrationError(
+        source.label,
+        f"{entries} open, and phase finalize needs them decided: {'; '.join(undecided[:MOST_NAMED])}{more}",
+        "Decide them as ledgers/README.md says, or give --phase transports.",
     )
 
 

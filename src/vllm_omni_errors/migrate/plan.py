@@ -15,7 +15,7 @@ import libcst as cst
 
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
-from vllm_omni_errors.migrate.complete import open_entries
+from vllm_omni_errors.migrate.complete import incomplete, open_entries
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
 from vllm_omni_errors.migrate.parallel import in_processes
@@ -26,8 +26,6 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(step, done, total)``; steps are "read", "rewrite", "wheel" and "write"."""
 
 KNOWN_VERSIONS = ("0.30.0",)
-MOST_NAMED = 10
-"""Open entries in the text of an error; the audit lists them all."""
 
 NOTICE = "# This file was changed by vllm-omni-errors {version}: it is not vLLM-Omni's original.\n# Phases: {phases}.\n"
 NOTICE_PATTERN = re.compile(r"^# This file was changed by vllm-omni-errors [^\n]*\n# Phases: [^\n]*\n", re.MULTILINE)
@@ -99,7 +97,8 @@ def make_plan(
 ) -> Plan:
     """Apply the rewrites of all phases up to `phase` to the files that they name, in memory.
 
-    `rewrites` is `rewrites.ALL` unless given. A source that is migrated already gets only the phases that it lacks.
+    `rewrites` is `rewrites.ALL` unless given; of others nothing is asked about the ledgers. A source that is migrated
+    already gets only the phases that it lacks.
 
     Raises MigrationError if a phase is unknown, if any rewrite does not find its place (all of them are listed in its
     `unmatched`), or if the source is a migrated tree that was edited afterwards.
@@ -114,9 +113,9 @@ def make_plan(
         return Plan(version, done, (), (), (), {}, (_nothing_to_do(done, wanted, earlier),))
     chosen = sorted((r for r in every if r.phase in missing), key=lambda r: PHASES.index(r.phase))
     changes, files = _rewrite_all(source, chosen, earlier, version, progress)
-    undecided = earlier.undecided if earlier else _undecided(source, every)
+    undecided = earlier.undecided if earlier else _undecided(source, every) if rewrites is None else ()
     if "finalize" in missing and undecided:
-        raise _incomplete(source, undecided)
+        raise incomplete(source, undecided)
     applied = tuple(AppliedRewrite(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen)
     phases = tuple(name for name in PHASES if name in done or name in missing)
     changes.append(_manifest_change(source, earlier, version, phases, changes, files, applied, undecided))
@@ -384,17 +383,6 @@ def safe_phase(unmatched: Collection[str], matched: Collection[str]) -> str | No
 def _undecided(source: Source, every: Sequence[type[Rewrite]]) -> tuple[str, ...]:
     """Asked of the stock tree, whichever phase comes first: what is left of it later cannot tell."""
     return open_entries(source) if any(rewrite.phase == "finalize" for rewrite in every) else ()
-
-
-def _incomplete(source: Source, undecided: tuple[str, ...]) -> MigrationError:
-    count = len(undecided)
-    entries = "1 entry of the ledgers is" if count == 1 else f"{count} entries of the ledgers are"
-    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
-    return MigrationError(
-        source.label,
-        f"{entries} open, and phase finalize needs them decided: {'; '.join(undecided[:MOST_NAMED])}{more}",
-        "Decide them as ledgers/README.md says, or give --phase transports.",
-    )
 
 
 # What comes out

@@ -15,6 +15,7 @@ from typing import Any
 from vllm_omni_errors.migrate import manifest, rewrites
 from vllm_omni_errors.migrate.apply import staged, write_tree
 from vllm_omni_errors.migrate.bundled import bundled
+from vllm_omni_errors.migrate.complete import incomplete, open_entries
 from vllm_omni_errors.migrate.patches import PATCHES, VENDOR_SUBJECT, VENDOR_WHY, Patch
 from vllm_omni_errors.migrate.plan import Plan, Progress, make_plan, phases_up_to, remove_notice
 from vllm_omni_errors.migrate.rewrite import Rewrite
@@ -26,8 +27,7 @@ from vllm_omni_errors.migrate.vendor import (
     TESTS,
     TESTS_FOLDER,
     library_files,
-    vendored_path,
-    vendored_text,
+    vendored,
 )
 
 GIT_DEADLINE_S = 300
@@ -108,6 +108,8 @@ def write_series(source: str, directory: Path, *, phase: str | None = None, prog
     with open_source(source) as opened, tempfile.TemporaryDirectory(prefix="omni-errors-") as temporary:
         repository = _Repository(Path(temporary))
         _refuse_unfit(opened)
+        if "finalize" in phases_up_to(phase) and (undecided := open_entries(opened)):
+            raise incomplete(opened, undecided)
         base = repository.begin(opened)
         for done, (subject, body, files, removed) in enumerate(_commits(opened, patches), 1):
             repository.commit(f"{subject}\n\n{body}", files, removed)
@@ -186,7 +188,7 @@ def _commits(source: Source, patches: Sequence[Patch]) -> Iterator[tuple[str, st
         yield (
             patch.subject,
             message(patch, own),
-            {vendored_path(path): vendored_text(text) for path, text in changed.items()},
+            vendored(changed),
             [],
         )
 

@@ -12,7 +12,7 @@ from libcst.helpers import get_full_name_for_node
 
 import vllm_omni_errors
 from vllm_omni_errors.migrate.bundled import bundled
-from vllm_omni_errors.migrate.rewrite import tidy
+from vllm_omni_errors.migrate.rewrite import tidy, tidy_where_clean
 
 LIBRARY = "vllm_omni_errors"
 VENDORED = "vllm_omni.errors"
@@ -21,7 +21,7 @@ TESTS_FOLDER = "tests/errors"
 MOVED = {f"{FOLDER}.py": f"{FOLDER}/__init__.py"}
 """Files of vLLM-Omni that get another path: a module cannot lie beside a package of its name."""
 
-TOOLS = frozenset({"__init__", "audit", "cli", "explain", "ledgers", "migrate", "probe", "report"})
+TOOLS = frozenset({"__init__", "audit", "cli", "ledgers", "migrate", "probe", "report"})
 """What is not needed where a server runs; of ``__init__`` every import is taken from where the name is defined."""
 
 TESTS = (
@@ -70,28 +70,24 @@ def library_files() -> dict[str, str]:
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         if Path(name.parts[0]).stem not in TOOLS:
-            files[f"{FOLDER}/{name.as_posix()}"] = tidy(_renamed(path.read_text(encoding="utf-8")))
+            files[f"{FOLDER}/{name.as_posix()}"] = _renamed(path.read_text(encoding="utf-8"))
     tests = bundled("tests")
     for test in TESTS:
-        files[f"{TESTS_FOLDER}/{test}"] = tidy(_renamed((tests / test).read_text(encoding="utf-8")))
+        files[f"{TESTS_FOLDER}/{test}"] = _renamed((tests / test).read_text(encoding="utf-8"))
     for folder in {Path(test).parent for test in TESTS}:
         files[(Path(TESTS_FOLDER) / folder / "__init__.py").as_posix()] = LICENCE
-    return files | {f"{TESTS_FOLDER}/conftest.py": LICENCE + COROUTINES}
+    files[f"{TESTS_FOLDER}/conftest.py"] = LICENCE + COROUTINES
+    return dict(zip(files, tidy(list(files.values())), strict=True))
 
 
-def vendored_path(path: str) -> str:
-    """Where a file of vLLM-Omni lies beside the vendored library."""
-    return MOVED.get(path, path)
-
-
-def vendored_text(text: str) -> str:
-    """A module that imports the vendored library instead of the package; one that does not stays as it is.
+def vendored(files: Mapping[str, str]) -> dict[str, str]:
+    """Modules, by their paths, that import the vendored library instead of the package; any other text stays as it is.
 
     A module in the upstream project's style stays so; any other keeps its own layout.
-    Raises libcst.ParserSyntaxError if it does not parse, ValueError if it imports the package by a plain ``import``.
+    Raises libcst.ParserSyntaxError if one does not parse, ValueError if it imports the package by a plain ``import``.
     """
-    changed = _renamed(text)
-    return changed if changed == text or tidy(text) != text else tidy(changed)
+    texts = tidy_where_clean([(text, _renamed(text)) for text in files.values()])
+    return {MOVED.get(path, path): text for path, text in zip(files, texts, strict=True)}
 
 
 def _renamed(text: str) -> str:

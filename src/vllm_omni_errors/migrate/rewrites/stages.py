@@ -12,7 +12,6 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     AddMembers,
     AddMethods,
     AddParent,
-    CatchAround,
     CatchInstead,
     InsertStatements,
     ReplaceBranch,
@@ -22,6 +21,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     ReplaceFunction,
     ReplaceStatement,
     StopTranslating,
+    TryAround,
     WidenClause,
     WrapCallee,
 )
@@ -169,13 +169,13 @@ class DeadStageBlocksNobody(_Stages, InsertStatements):
     """
 
 
-class DeadStageIsNotAsked(_Stages, CatchAround):
+class DeadStageIsNotAsked(_Stages, TryAround):
     """An abort that met the moment of a stage's death ended the orchestrator, and with it every request."""
 
     module = STAGE_CLIENT
     function = "StageDiffusionClient.abort_requests_async"
     call = "self._request_socket.send"
-    clauses = """
+    new = """
         except zmq.Again:
             logger.warning("[StageDiffusionClient] stage-%s takes no message; nothing of it is left", self.stage_id)
     """
