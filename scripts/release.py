@@ -30,7 +30,18 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION: str = PROJECT["project"]["version"]
 NAME = f"vllm_omni_errors-{VERSION}"
 
-SOURCE = ("src/", "ledgers/", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore")
+SOURCE = (
+    "src/",
+    "ledgers/",
+    "newsfragments/",
+    "tests/",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "PKG-INFO",
+    ".gitignore",
+)
 """What an sdist may hold."""
 
 BARE = """
@@ -72,7 +83,6 @@ TEST_TOOLS = (
     "hypothesis",
     "inline-snapshot",
     "jsonschema",
-    "openai",
     "pip",
     "pytest",
     "pytest-asyncio",
@@ -80,6 +90,7 @@ TEST_TOOLS = (
 )
 TEST_LIBRARIES = (
     "fastapi",
+    "opentelemetry-sdk",
     "psutil",
     "python-multipart",
     "pyyaml",

@@ -18,7 +18,7 @@ import pytest
 from vllm_omni_rig.environment import variables
 
 SERVER = Path(__file__).parent.parent / "examples" / "captions" / "server.py"
-START_S = 200
+START_S = 280
 PATIENCE_S = 60
 
 

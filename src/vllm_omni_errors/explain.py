@@ -66,7 +66,7 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "GatewayTimeoutError": Meaning(
         "A stage did not finish within its deadline, and the work was given up.",
-        "The deadline of a route that waits for a generation (`/v1/videos/sync`), or of a call that controls stages.",
+        "The deadline of a stage (`VLLM_OMNI_STAGE_TIMEOUT_S`), of a generation, or of a call that controls stages.",
         "The stage's load and log. The client does not repeat it by itself: the work would run twice.",
     ),
 }

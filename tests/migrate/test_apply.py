@@ -297,7 +297,7 @@ def test_file_limit_of_the_system_leaves_nothing(make_tree, out, tmp_path):
     tree = make_tree({**FILES, "vllm_omni/large.bin": bytes(200_000)})
     program = "import sys; from vllm_omni_errors.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "migrate", str(tree / "vllm_omni"), "--out", str(out)],
+        [sys.executable, "-B", "-c", program, "migrate", str(tree / "vllm_omni"), "--out", str(out)],  # no half .pyc
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
         capture_output=True,
         text=True,
