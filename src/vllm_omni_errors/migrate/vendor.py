@@ -10,10 +10,10 @@ from pathlib import Path
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-import vllm_omni_errors
 from vllm_omni_errors.migrate.bundled import bundled
 from vllm_omni_errors.migrate.rewrite import tidy, tidy_where_clean
 
+ROOT = Path(__file__).parents[1]
 LIBRARY = "vllm_omni_errors"
 VENDORED = "vllm_omni.errors"
 FOLDER = "vllm_omni/errors"
@@ -65,10 +65,9 @@ _WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
 
 def library_files() -> dict[str, str]:
     """The library's runtime modules and the tests that run there, by their paths in vLLM-Omni."""
-    root = Path(vllm_omni_errors.__file__).parent
     files = {}
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT)
         if Path(name.parts[0]).stem not in TOOLS:
             files[f"{FOLDER}/{name.as_posix()}"] = _renamed(path.read_text(encoding="utf-8"))
     tests = bundled("tests")
@@ -97,7 +96,7 @@ def _renamed(text: str) -> str:
 @functools.cache
 def _homes() -> Mapping[str, str]:
     """Where the names that the package exports are defined, as its ``__init__`` says to type checkers."""
-    tree = ast.parse(Path(vllm_omni_errors.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     return {
         alias.name: f"{VENDORED}.{node.module}"
         for node in ast.walk(tree)
