@@ -17,7 +17,7 @@ from error_site import Site
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from vllm_omni_errors import convert, exceptions, upstream
+from vllm_omni_errors import convert, exceptions, seams, upstream
 from vllm_omni_errors.catalogue import GENERIC
 
 pytestmark = pytest.mark.usefixtures("upstream_site")
@@ -221,6 +221,20 @@ def test_what_the_renderer_renders_is_logged(
         ("ERROR", True),
         ("INFO", False),
     ]
+
+
+def test_what_is_rendered_and_then_raised_is_logged_once(
+    plain: Callable[..., Site], create_error_response: Callable[..., Any], log: list[logging.LogRecord]
+) -> None:
+    """A helper of vLLM's returns an answer, and its caller raises it."""
+    app = FastAPI()
+
+    @app.get("/route")
+    async def route() -> None:
+        raise seams.response_error(create_error_response("no such model", "NotFoundError", 404))
+
+    assert plain(app).client.get("/route").status_code == 404
+    assert [record.levelname for record in log] == ["INFO"]
 
 
 def test_every_path_of_vllms_application_is_readable(upstream_site: Site) -> None:

@@ -222,8 +222,11 @@ class Boundary:
 
     def handled(self, exc: BaseException, scope: Scope) -> OmniErrorDetails:
         """The record of an exception, logged; an engine that it is about is looked after."""
+        current = request.current(scope)
         details = self.details(exc, scope)
-        _log(details, exc, scope)
+        if details != current.rendered:  # else what vLLM's code had rendered is raised now (``seams.response_error``)
+            _log(details, exc, scope)
+        current.rendered = None
         if details.fatal or isinstance(exc, upstream.EngineDeadError | upstream.EngineGenerateError):
             self._look_after_engine(details)
         return details
@@ -306,6 +309,6 @@ def render(message: object, err_type: object, status_code: object, param: object
         details = boundary.details(exc, current.scope)
     else:
         details = convert.to_details(exc, raw=True)
-    current.error = details
+    current.error = current.rendered = details
     _log(details, exc, current.scope)
     return upstream.error_response(envelope.error_object(details))

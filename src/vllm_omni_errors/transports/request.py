@@ -51,12 +51,14 @@ class Boundary(Protocol):
 class CurrentRequest:
     """One request, by its ASGI scope; ``error`` is the record that was rendered last, and may be the answer.
 
-    ``answering`` says that the head of the answer is sent.
+    ``rendered`` is the record that vLLM's own code had rendered last; it is logged already. ``answering`` says that the
+    head of the answer is sent.
     """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.error: OmniErrorDetails | None = None
+        self.rendered: OmniErrorDetails | None = None
         self.answering = False
         self.accepted_id: str | None = None
         self._generated: str | None = None
