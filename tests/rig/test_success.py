@@ -55,6 +55,7 @@ VARYING: Mapping[str, str] = {
     "server_load": "measurement",
     "session_id": "id",
     "stage_durations": "measurements",
+    "system_fingerprint": "hash",
     "x-inference-time-s": "duration",
     "x-peak-memory-mb": "measurement",
     "x-request-id": "id",
