@@ -37,4 +37,4 @@ def test_a_lost_handover_between_the_stages_is_500_without_its_stage(stock: Serv
     answer = send(stock.url, images("FAULT:raise=NativeKVHandoffError@input"))
     assert (answer.status, answer.error["type"]) == (500, "Internal Server Error")
     assert "error_stage_id" not in answer.error
-    assert CANARIES["path"] in answer.text
+    assert CANARIES["key"] in answer.text
