@@ -16,7 +16,7 @@ ABSENT = re.compile(
     r"the server has no |not served here|may not be served here|there is no such session here"
     r"|the server takes prompts of this length|the server does not read |no model here samples tokens"
     r"|/v1/models does not say how long|this server of the rig has no fault there|the engine is scripted"
-    r"|the server takes it, and it costs nobody anything|--destructive runs it"
+    r"|the server does not stream this|the server takes it, and it costs nobody anything|it ends a part of the server"
 )
 """Why a check may be skipped here: the server does not offer what it needs."""
 
