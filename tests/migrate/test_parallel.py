@@ -40,12 +40,14 @@ def test_the_processes_do_not_outlive_the_one_that_is_killed():
     program = (
         "import os, time; from vllm_omni_errors.migrate.parallel import in_processes\n"
         "os.sched_getaffinity = lambda _: {0, 1}\n"
-        "def work(_):\n    print(os.getpid(), flush=True); time.sleep(600)\n"
+        "def work(_):\n    os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)\n"
         "with in_processes(work, [1, 2]) as results:\n    list(results)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        workers = [int(process.stdout.readline()) for _ in range(2)]
-        process.kill()
+        try:
+            workers = {process.stdout.readline() for _ in range(2)}
+        finally:
+            process.kill()
         assert process.communicate(timeout=DEADLINE_S) == ("", None)  # the pipe is closed by all who held it
-    assert len(set(workers)) == 2
+    assert len(workers) == 2
