@@ -15,7 +15,7 @@ from contract import nothing_leaks, verify
 from lifecycle import PATIENCE_S, health, kill, outcome, play
 from support import SIX, Call, send
 
-from vllm_omni_errors.late import LIMIT
+from vllm_omni_errors.stage_deadline import LIMIT
 from vllm_omni_rig.server import Server
 
 Start = Callable[..., Server]

@@ -1691,14 +1691,14 @@ class StageHasADeadline(_Stages, AddMethods):
                 req_id = self._cfg_tracker.get_parent_id(late_id) or late_id
                 await self._fail_request(req_id, stage_id, exc, release_owners=True)
     '''
-    imports = (("vllm_omni_errors.late", "late_requests"),)
+    imports = (("vllm_omni_errors.stage_deadline", "late_requests"),)
     before = """
         class Orchestrator:
             def run(self):
                 pass
     """
     after = '''
-        from vllm_omni_errors.late import late_requests
+        from vllm_omni_errors.stage_deadline import late_requests
 
 
         class Orchestrator:

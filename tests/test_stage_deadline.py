@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from vllm_omni_errors import late
-from vllm_omni_errors.late import LIMIT, late_requests, limit_s
+from vllm_omni_errors import stage_deadline
+from vllm_omni_errors.stage_deadline import LIMIT, late_requests, limit_s
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(late, "time", found)
+    monkeypatch.setattr(stage_deadline, "time", found)
 
     async def wait_for(waiting: Any, timeout: float) -> None:
         waiting.close()
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         await asyncio.sleep(0)
         raise TimeoutError
 
-    monkeypatch.setattr(late.asyncio, "wait_for", wait_for)
+    monkeypatch.setattr(stage_deadline.asyncio, "wait_for", wait_for)
     return found
 
 
