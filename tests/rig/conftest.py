@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers that tests on the rig share, each started when the first test asks for it.
 
-``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` live as long as the
-session, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
-With pytest-xdist and ``--dist loadgroup`` each of them is started by one worker only.
+``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` are shared by many
+tests, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
+With pytest-xdist and ``--dist loadgroup`` each of them is started by one worker only, and ends with its group.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,11 @@ class Servers:
         self._logs = logs
         self._shared: dict[tuple[Any, ...], Server] = {}
         self._started: list[Server] = []
+        self._numbers = count()
 
     def start(self, variant: str = "stock", stages: int = 2, **options: Any) -> Server:
         """Start a server that nobody shares; ``options`` are those of ``vllm_omni_rig.server.start``."""
-        log = self._logs / f"{len(self._started)}-{variant}-{options.get('scripted') or stages}.log"
+        log = self._logs / f"{next(self._numbers)}-{variant}-{options.get('scripted') or stages}.log"
         server = start(stages, tree=tree_of(variant), log=log, **options)
         self._started.append(server)
         return server
@@ -60,40 +62,45 @@ class Servers:
         if self._started:
             with ThreadPoolExecutor(len(self._started)) as executor:
                 list(executor.map(Server.stop, self._started))
+        self._started.clear()
+        self._shared.clear()
+
+
+RUNNING = pytest.StashKey[Servers]()
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    pool = Servers(tmp_path_factory.mktemp("logs"))
+def servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    pool = pytestconfig.stash[RUNNING] = Servers(tmp_path_factory.mktemp("logs"))
     yield pool
     pool.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stock(servers: Servers) -> Server:
     """The wheel's own files, two stages."""
     return servers.shared("stock")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stock_inline(servers: Servers) -> Server:
     """The wheel's own files, one stage inside the API process."""
     return servers.shared("stock", 1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def migrated(servers: Servers) -> Server:
     """The migrated tree, two stages."""
     return servers.shared("migrated")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def migrated_inline(servers: Servers) -> Server:
     """The migrated tree, one stage inside the API process."""
     return servers.shared("migrated", 1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scripted(servers: Servers) -> Start:
     """``scripted(kind, variant="stock")``: the scripted server of that kind (diffusion, video or multi)."""
     return lambda kind, variant="stock": servers.shared(variant, scripted=kind)
@@ -143,10 +150,23 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
+def grouped(config: pytest.Config) -> bool:
+    return bool(getattr(config.option, "loadgroup", False))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    grouped = getattr(session.config.option, "loadgroup", False)
-    if grouped and any("@" not in item.nodeid for item in session.items):
+    if grouped(session.config) and any("@" not in item.nodeid for item in session.items):
         pytest.exit("This pytest-xdist does not read the groups of tests: each process would start every server.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> Iterator[Any]:
+    """Shared servers end with their group: one that nobody asks anything still takes a fifth of a CPU."""
+    result = yield
+    pool = item.config.stash.get(RUNNING, None)
+    if pool and grouped(item.config) and nextitem and group_of(nextitem) != group_of(item):
+        pool.stop()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

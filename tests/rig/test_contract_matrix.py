@@ -24,7 +24,7 @@ CLOSES = {"unavailable": 1013}
 """The code with which a server's failure closes a socket, where it is not 1011."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reference(migrated: Server) -> Mapping[str, Fields]:
     """What the image route of two real stages says of each failure."""
     return {
