@@ -15,22 +15,16 @@ from calls import images
 from lifecycle import HANG_S, Outcome, Scene, Supply, health, kill, outcome, play
 from support import SIX
 
-from vllm_omni_rig import server
 from vllm_omni_rig.server import Server
-
-READY_DEADLINE_S = 270.0
-"""Two servers start at once, which takes each of them longer."""
 
 
 @pytest.fixture(scope="module")
 def supply(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supply]:
     wanted = [item for item in request.session.items if item.path == request.path]
     count = sum("scene" in getattr(item, "fixturenames", ()) for item in wanted)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "READY_DEADLINE_S", READY_DEADLINE_S)
-        supply = Supply(count, tmp_path_factory.mktemp("lifecycle"))
-        yield supply
-        supply.close()
+    supply = Supply(count, tmp_path_factory.mktemp("lifecycle"))
+    yield supply
+    supply.close()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ MODEL_NAME = "tiny"
 HOST = "127.0.0.1"
 PORTS = range(20_000, 30_000)
 """Below those that the system gives to clients: the server takes its port only some time after it was found free."""
-READY_DEADLINE_S = 180.0
+READY_DEADLINE_S = 420.0
 PROGRESS_EVERY_S = 5.0
 STOP_DEADLINE_S = 30.0
 LOG_TAIL_LINES = 30
