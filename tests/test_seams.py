@@ -440,6 +440,16 @@ def test_what_rendering_raises_is_the_clients_if_it_is_about_the_request(
     assert (details.status_code, details.parameter) == (status, parameter)
 
 
+def test_a_message_that_is_no_mapping_is_the_clients_too() -> None:
+    """vLLM's protocol lets a message of the Harmony format through, which its renderer cannot read."""
+
+    async def render(conversations: Any) -> object:
+        return conversations[0][0]["role"]
+
+    details = to_details(error_of(reads_messages(render)([[SimpleNamespace(role="user")]])))
+    assert (details.status_code, details.parameter) == (400, None)
+
+
 def test_what_wrapped_functions_return_is_returned() -> None:
     async def give(argument: Any) -> object:
         return argument

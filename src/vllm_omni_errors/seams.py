@@ -236,10 +236,10 @@ def reads_messages(render: Callable[..., Awaitable[_T]]) -> Callable[..., Awaita
 
 
 def _urls_in(conversations: Any) -> Iterator[tuple[str, str]]:
-    """Name and URL of every part of the messages that has one."""
+    """Name and URL of every part of the messages that has one; vLLM's protocol also takes messages of another kind."""
     for messages in conversations:
         for message in messages:
-            content = message.get("content")
+            content = message.get("content") if isinstance(message, dict) else None
             for part in content if isinstance(content, list) else ():
                 for name in _URL_PARTS if isinstance(part, dict) else ():
                     given = part.get(name)

@@ -120,7 +120,6 @@ TWO_STAGES: Mapping[str, Call] = {
 
 ONE_STAGE: Mapping[str, Call] = {
     "health": get("/health"),
-    "no videos": get("/v1/videos"),
     "models": get("/v1/models"),
     "schema": get("/openapi.json"),
     "chat": chat("hi"),

@@ -16,6 +16,7 @@ import pytest
 from error_site import Site
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.background import BackgroundTask
 
 from vllm_omni_errors import convert, exceptions, seams, upstream
 from vllm_omni_errors.catalogue import GENERIC
@@ -235,6 +236,20 @@ def test_what_is_rendered_and_then_raised_is_logged_once(
 
     assert plain(app).client.get("/route").status_code == 404
     assert [record.levelname for record in log] == ["INFO"]
+
+
+def test_what_is_rendered_when_all_is_answered_is_not_logged(
+    plain: Callable[..., Site], create_error_response: Callable[..., Any], log: list[logging.LogRecord]
+) -> None:
+    """A batch that failed cancels its other parts, and vLLM renders that for nobody."""
+    app = FastAPI()
+
+    @app.get("/route")
+    async def route() -> JSONResponse:
+        return JSONResponse({}, background=BackgroundTask(create_error_response, "Client disconnected"))
+
+    assert plain(app).client.get("/route").status_code == 200
+    assert log == []
 
 
 def test_every_path_of_vllms_application_is_readable(upstream_site: Site) -> None:

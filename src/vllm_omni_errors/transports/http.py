@@ -310,5 +310,6 @@ def render(message: object, err_type: object, status_code: object, param: object
     else:
         details = convert.to_details(exc, raw=True)
     current.error = current.rendered = details
-    _log(details, exc, current.scope)
+    if not current.answered:  # else a part of the request that nobody waits for any more
+        _log(details, exc, current.scope)
     return upstream.error_response(envelope.error_object(details))

@@ -52,7 +52,7 @@ class CurrentRequest:
     """One request, by its ASGI scope; ``error`` is the record that was rendered last, and may be the answer.
 
     ``rendered`` is the record that vLLM's own code had rendered last; it is logged already. ``answering`` says that the
-    head of the answer is sent.
+    head of the answer is sent, ``answered`` that all of it is.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -60,6 +60,7 @@ class CurrentRequest:
         self.error: OmniErrorDetails | None = None
         self.rendered: OmniErrorDetails | None = None
         self.answering = False
+        self.answered = False
         self.accepted_id: str | None = None
         self._generated: str | None = None
 
@@ -172,7 +173,7 @@ class _Answer:
             self._counted = True
             metrics.count_error(_said(self.request, message["status"]), _HEADS[kind])
         if kind == "http.response.body" and not message.get("more_body", False):
-            self._done = True
+            self._done = self.request.answered = True
 
     def count_cancelled(self) -> None:
         if self.gone and not self._counted:
