@@ -7,7 +7,6 @@ A test subclasses `Faithful` and overrides the one method whose behaviour it bre
 import asyncio
 import base64
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 import uvicorn
+from asgi_server import serving_app
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -305,18 +305,5 @@ async def read_form(scope: Scope, body: bytes) -> Any:
 @contextmanager
 def serving(faithful: Faithful) -> Iterator[str]:
     """The server at a loopback URL, in a thread, until the block ends."""
-    config = uvicorn.Config(
-        faithful.app, host="127.0.0.1", port=0, interface="asgi3", log_level="critical", lifespan="off"
-    )
-    server = faithful.server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive(), "the test's server did not start"
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(10)
+    with serving_app(faithful.app) as (url, faithful.server):
+        yield url

@@ -4,15 +4,14 @@
 import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
-import uvicorn
 import websockets
+from asgi_server import serving_app
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -157,19 +156,5 @@ class Proxy:
 @contextmanager
 def serving(url: str, mutation: Mutation) -> Iterator[str]:
     """The proxy's own URL, until the block ends."""
-    config = uvicorn.Config(
-        Proxy(url, mutation), host="127.0.0.1", port=0, interface="asgi3", log_level="critical", lifespan="off"
-    )
-    config.load()
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive(), "the proxy did not start"
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(10)
+    with serving_app(Proxy(url, mutation)) as (own, _):
+        yield own

@@ -113,7 +113,7 @@ def make_plan(
         return Plan(version, done, (), (), (), {}, (_nothing_to_do(done, wanted, earlier),))
     chosen = sorted((r for r in every if r.phase in missing), key=lambda r: PHASES.index(r.phase))
     changes, files = _rewrite_all(source, chosen, earlier, version, progress)
-    undecided = earlier.undecided if earlier else _undecided(source, every) if rewrites is None else ()
+    undecided = _undecided(source, rewrites, earlier)
     if "finalize" in missing and undecided:
         raise incomplete(source, undecided)
     applied = tuple(AppliedRewrite(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen)
@@ -380,9 +380,12 @@ def safe_phase(unmatched: Collection[str], matched: Collection[str]) -> str | No
 # What the ledgers leave open
 
 
-def _undecided(source: Source, every: Sequence[type[Rewrite]]) -> tuple[str, ...]:
+def _undecided(source: Source, rewrites: Sequence[type[Rewrite]] | None, earlier: Manifest | None) -> tuple[str, ...]:
     """Asked of the stock tree, whichever phase comes first: what is left of it later cannot tell."""
-    return open_entries(source) if any(rewrite.phase == "finalize" for rewrite in every) else ()
+    if earlier:
+        return earlier.undecided
+    asked = rewrites is None and any(rewrite.phase == "finalize" for rewrite in catalogue.ALL)
+    return open_entries(source) if asked else ()
 
 
 # What comes out
