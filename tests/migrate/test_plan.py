@@ -134,6 +134,13 @@ def test_what_matched_is_listed_beside_it_and_the_last_phase_that_is_safe(make_t
     assert planned(make_tree(), phase="bridge", rewrites=(Enter, Leave, TooMany)).new_phases == ("bridge",)
 
 
+def test_of_two_with_one_name_in_one_place_only_the_one_that_does_not_match_is_listed(make_tree):
+    later = type("Leave", (Leave,), {"hits": 2})
+    error = refused(make_tree(), rewrites=(Leave, later))
+    assert [(row.rewrite, row.places) for row in error.matched] == [("Leave", 1)]
+    assert [(row.rewrite, row.expected, row.found) for row in error.unmatched] == [("Leave", 2, 0)]
+
+
 def test_no_phase_is_safe_if_the_first_does_not_match(make_tree):
     class Gone(Enter):
         function = "nowhere"

@@ -129,3 +129,16 @@ def test_wheel_carries_the_tests_that_are_vendored():
     assert {key: value for key, value in included.items() if value.startswith(place)} == {
         f"tests/{name}": place + name for name in vendor.TESTS
     }
+
+
+def test_coroutines_are_marked_for_pytest_asyncio(files):
+    """Its mode where they are vendored may be the strict one, which runs only what is marked."""
+    coroutines = [
+        [ast.unparse(decorator) for decorator in node.decorator_list]
+        for path, text in files.items()
+        if path.startswith(vendor.TESTS_FOLDER)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert coroutines
+    assert all("pytest.mark.asyncio" in decorators for decorators in coroutines)

@@ -59,12 +59,21 @@ def nothing_leaks(text: str, more: Iterable[str] = ()) -> None:
 
 
 def logged(log: str, request_id: str) -> list[str]:
-    """What the library logged about a request: the level of each line, and whether a traceback follows."""
+    """What the library logged about a request: the level of each line, and whether a traceback follows.
+
+    What follows is the next line of the same process: several write into one log.
+    """
     lines = log.splitlines()
-    found = [number for number, line in enumerate(lines) if f"(request_id={request_id} " in line]
-    return [" ".join([_LEVEL.search(lines[at])[1], *_TRACEBACK.findall(lines[at + 1])]) for at in found]
+    found = []
+    for number, line in enumerate(lines):
+        if f"(request_id={request_id} " in line:
+            process = _PROCESS.match(line)[0]
+            following = next((other for other in lines[number + 1 :] if other.startswith(process)), "")
+            found.append(" ".join([_LEVEL.search(line)[1], *_TRACEBACK.findall(following)]))
+    return found
 
 
+_PROCESS = re.compile(r"(\(\w+ pid=\d+\) )?")
 _LEVEL = re.compile(r"\b(INFO|WARNING|ERROR) \d\d-\d\d ")
 _TRACEBACK = re.compile(r"Traceback")
 

@@ -204,14 +204,14 @@ def _rewrite_all(
     files = {file.path: file for file in earlier.files} if earlier else {}
     modules: dict[str, _Module] = {}
     texts: dict[str, str] = {}
-    unmatched: dict[str, list[Unmatched]] = {}
+    unmatched: dict[type[Rewrite], Unmatched] = {}
     for path, group in sorted(by_path.items()):
         try:
             modules[path] = _read(source, path)
         except _UnreadableError as error:
-            unmatched[path] = [_unmatched(rewrite, 0, str(error)) for rewrite in group]
+            unmatched |= {rewrite: _unmatched(rewrite, 0, str(error)) for rewrite in group}
 
-    def work(path: str) -> str | list[Unmatched]:
+    def work(path: str) -> str | dict[int, Unmatched]:
         return _rewrite(path, modules[path].text, by_path[path])
 
     with in_processes(work, list(modules)) as outcomes:
@@ -221,9 +221,9 @@ def _rewrite_all(
             if isinstance(outcome, str):
                 texts[path] = outcome
             else:
-                unmatched[path] = outcome
+                unmatched |= {by_path[path][position]: row for position, row in outcome.items()}
     if unmatched:
-        raise _no_place(source, version, [row for path in sorted(unmatched) for row in unmatched[path]], chosen)
+        raise _no_place(source, version, unmatched, chosen)
     tidied = tidy_where_clean([(module.text, texts[path]) for path, module in modules.items()])
     changes: list[Change] = []
     for (path, module), text in zip(modules.items(), tidied, strict=True):
@@ -240,17 +240,16 @@ def _rewrite_all(
     return changes, files
 
 
-def _rewrite(path: str, text: str, group: Sequence[type[Rewrite]]) -> str | list[Unmatched]:
-    """The new text of a module, or else what did not match."""
+def _rewrite(path: str, text: str, group: Sequence[type[Rewrite]]) -> str | dict[int, Unmatched]:
+    """The new text of a module, or else what did not match, by its position in the group."""
     try:
         changed, mismatches = _apply(text, group)
         if not mismatches:
             _compile(path, changed.encode("utf-8"))
             return changed
     except _UnreadableError as error:
-        return [_unmatched(rewrite, 0, str(error)) for rewrite in group]
-    by_name = {rewrite.__name__: rewrite for rewrite in group}
-    return [_unmatched(by_name[miss.rewrite], miss.found, sites=miss.missing) for miss in mismatches]
+        return {position: _unmatched(rewrite, 0, str(error)) for position, rewrite in enumerate(group)}
+    return {group.index(miss.rewrite): _unmatched(miss.rewrite, miss.found, sites=miss.missing) for miss in mismatches}
 
 
 def _read(source: Source, path: str) -> _Module:
@@ -351,23 +350,19 @@ def _unmatched(rewrite: type[Rewrite], found: int, reason: str | None = None, si
 
 
 def _no_place(
-    source: Source, version: str | None, unmatched: list[Unmatched], chosen: Sequence[type[Rewrite]]
+    source: Source, version: str | None, missed: Mapping[type[Rewrite], Unmatched], chosen: Sequence[type[Rewrite]]
 ) -> MigrationError:
+    unmatched = tuple(sorted(missed.values(), key=lambda row: row.path))
     count = len(unmatched)
     which = "1 rewrite does" if count == 1 else f"{count} rewrites do"
     if version in KNOWN_VERSIONS:
         next_step = "If this source was edited, give the stock one; if not, please report it."
     else:
         next_step = f"The rewrites are written for {_known()}; give that version."
-    missed = {(row.rewrite, row.path, row.function) for row in unmatched}
-    matched = tuple(
-        Matched(r.__name__, r.phase, _path(r), r.function, r.hits)
-        for r in chosen
-        if (r.__name__, _path(r), r.function) not in missed
-    )
+    matched = tuple(Matched(r.__name__, r.phase, _path(r), r.function, r.hits) for r in chosen if r not in missed)
     if safe := safe_phase([row.phase for row in unmatched], [row.phase for row in matched]):
         next_step += f" All of --phase {safe} matches here."
-    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, tuple(unmatched), matched)
+    return MigrationError(source.label, f"{which} not match {_named(version)}", next_step, unmatched, matched)
 
 
 def safe_phase(unmatched: Collection[str], matched: Collection[str]) -> str | None:

@@ -171,10 +171,7 @@ def tidy_where_clean(changes: Sequence[tuple[str, str]]) -> list[str]:
 class Mismatch:
     """A rewrite whose anchor did not match as expected."""
 
-    rewrite: str
-    module: str
-    function: str | None
-    expected: int
+    rewrite: type[Rewrite]
     found: int
     missing: tuple[str, ...] = ()
 
@@ -193,9 +190,6 @@ def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str,
         transformer = rewrite()
         module = module.visit(transformer)
         if transformer.found != rewrite.hits:
-            found, missing = transformer.found, transformer.missing()
-            mismatches.append(
-                Mismatch(rewrite.__name__, rewrite.module, rewrite.function, rewrite.hits, found, missing)
-            )
+            mismatches.append(Mismatch(rewrite, transformer.found, transformer.missing()))
         imports.update(rewrite.imports)
     return add_imports(module, imports).code, mismatches

@@ -46,21 +46,9 @@ TESTS = (
 
 HELPERS = frozenset(Path(name).stem for name in TESTS)
 LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
-COROUTINES = '''"""Tests that are coroutines run as such, whatever mode pytest-asyncio is in."""
-
-import inspect
-
-import pytest
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if inspect.iscoroutinefunction(getattr(item, "function", None)):
-            item.add_marker(pytest.mark.asyncio)
-'''
-
 WORDS = {LIBRARY: VENDORED, "vllm-omni-errors": "vLLM-Omni"}
 _WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
+_COROUTINE = re.compile(r"^(?=async def test_)", re.MULTILINE)
 
 
 def library_files() -> dict[str, str]:
@@ -72,10 +60,9 @@ def library_files() -> dict[str, str]:
             files[f"{FOLDER}/{name.as_posix()}"] = _renamed(path.read_text(encoding="utf-8"))
     tests = bundled("tests")
     for test in TESTS:
-        files[f"{TESTS_FOLDER}/{test}"] = _renamed((tests / test).read_text(encoding="utf-8"))
+        files[f"{TESTS_FOLDER}/{test}"] = _marked(_renamed((tests / test).read_text(encoding="utf-8")))
     for folder in {Path(test).parent for test in TESTS}:
         files[(Path(TESTS_FOLDER) / folder / "__init__.py").as_posix()] = LICENCE
-    files[f"{TESTS_FOLDER}/conftest.py"] = LICENCE + COROUTINES
     return dict(zip(files, tidy(list(files.values())), strict=True))
 
 
@@ -91,6 +78,11 @@ def vendored(files: Mapping[str, str]) -> dict[str, str]:
 
 def _renamed(text: str) -> str:
     return cst.parse_module(text).visit(_Vendored()).code if _WORD.search(text) else text
+
+
+def _marked(text: str) -> str:
+    """Tests that are coroutines, marked as such: which mode pytest-asyncio is in there is not ours to say."""
+    return _COROUTINE.sub("@pytest.mark.asyncio\n", text)
 
 
 @functools.cache
