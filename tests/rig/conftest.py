@@ -3,10 +3,10 @@
 
 ``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` are shared by many
 tests, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
-With pytest-xdist and ``--dist loadgroup`` each of them is started by one worker only, and ends with its group.
+Each ends after the last test that uses it, so tests run in one process, file by file, in an order of their own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,8 @@ MIGRATED = Path(__file__).parents[2] / "build" / "migrated"
 
 Start = Callable[..., Server]
 
-SHARED = frozenset({"stock", "stock_inline", "migrated", "migrated_inline"})
+SHARED = frozenset({"stock", "stock_inline", "migrated", "migrated_inline", "scripted"})
+"""The fixtures below that share a server, or several."""
 
 
 def tree_of(variant: str) -> Path | None:
@@ -40,7 +41,7 @@ class Servers:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._shared: dict[tuple[Any, ...], Server] = {}
+        self._shared: dict[str, dict[tuple[Any, ...], Server]] = {}
         self._started: list[Server] = []
         self._numbers = count()
 
@@ -51,22 +52,32 @@ class Servers:
         self._started.append(server)
         return server
 
-    def shared(self, variant: str, stages: int = 2, scripted: str | None = None) -> Server:
-        """The one server of that kind, started now if it is not running yet."""
+    def shared(self, fixture: str, variant: str, stages: int = 2, scripted: str | None = None) -> Server:
+        """The one server of that kind, started now if it is not running yet; it ends with its fixture."""
+        mine = self._shared.setdefault(fixture, {})
         key = (variant, stages, scripted)
-        if key not in self._shared:
-            self._shared[key] = self.start(variant, stages, scripted=scripted)
-        return self._shared[key]
+        if key not in mine:
+            mine[key] = self.start(variant, stages, scripted=scripted)
+        return mine[key]
+
+    def stop_shared(self, fixture: str) -> None:
+        """Stop the servers that a fixture shares."""
+        stop(self._shared.pop(fixture, {}).values())
 
     def stop(self) -> None:
-        if self._started:
-            with ThreadPoolExecutor(len(self._started)) as executor:
-                list(executor.map(Server.stop, self._started))
-        self._started.clear()
-        self._shared.clear()
+        """Stop all."""
+        stop(self._started)
+
+
+def stop(servers: Collection[Server]) -> None:
+    if servers:
+        with ThreadPoolExecutor(len(servers)) as executor:
+            list(executor.map(Server.stop, servers))
 
 
 RUNNING = pytest.StashKey[Servers]()
+ENDS = pytest.StashKey[set[str]]()
+"""On a test: the shared fixtures that no later one uses."""
 
 
 @pytest.fixture(scope="session")
@@ -79,31 +90,31 @@ def servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def stock(servers: Servers) -> Server:
     """The wheel's own files, two stages."""
-    return servers.shared("stock")
+    return servers.shared("stock", "stock")
 
 
 @pytest.fixture(scope="module")
 def stock_inline(servers: Servers) -> Server:
     """The wheel's own files, one stage inside the API process."""
-    return servers.shared("stock", 1)
+    return servers.shared("stock_inline", "stock", 1)
 
 
 @pytest.fixture(scope="module")
 def migrated(servers: Servers) -> Server:
     """The migrated tree, two stages."""
-    return servers.shared("migrated")
+    return servers.shared("migrated", "migrated")
 
 
 @pytest.fixture(scope="module")
 def migrated_inline(servers: Servers) -> Server:
     """The migrated tree, one stage inside the API process."""
-    return servers.shared("migrated", 1)
+    return servers.shared("migrated_inline", "migrated", 1)
 
 
 @pytest.fixture(scope="module")
 def scripted(servers: Servers) -> Start:
     """``scripted(kind, variant="stock")``: the scripted server of that kind (diffusion, video or multi)."""
-    return lambda kind, variant="stock": servers.shared(variant, scripted=kind)
+    return lambda kind, variant="stock": servers.shared("scripted", variant, scripted=kind)
 
 
 @pytest.fixture(scope="session")
@@ -135,37 +146,37 @@ def fresh_server(servers: Servers) -> Iterator[Start]:
         server.stop()
 
 
-def group_of(item: pytest.Function) -> str:
-    """What one worker runs: all tests of scripted servers, all of the others that are shared, or those of a file."""
-    used = set(item.fixturenames)
-    if "scripted" in used:
-        return "scripted"
-    return "stages" if "servers" in used and used & SHARED else item.path.stem
+def used_by(item: pytest.Item) -> frozenset[str]:
+    """Which of the shared servers a test uses; a module may have a fixture of its own by the same name."""
+    definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return frozenset(
+        name for name in SHARED if name in definitions and not definitions[name][-1].baseid.endswith(".py")
+    )
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files so that few shared servers run at a time: one that nobody asks still takes a fifth of a CPU."""
+    used: dict[Path, set[str]] = {}
     for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        used.setdefault(item.path, set()).update(used_by(item))
 
+    def place(item: pytest.Item) -> tuple[bool, ...]:
+        names = used[item.path]
+        return bool(names), names != {"scripted"}, "scripted" not in names, not names & {"stock", "stock_inline"}
 
-def grouped(config: pytest.Config) -> bool:
-    return bool(getattr(config.option, "loadgroup", False))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if grouped(session.config) and any("@" not in item.nodeid for item in session.items):
-        pytest.exit("This pytest-xdist does not read the groups of tests: each process would start every server.")
+    items.sort(key=place)
+    last = {name: item for item in items for name in used_by(item)}
+    for name, user in last.items():
+        user.stash.setdefault(ENDS, set()).add(name)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> Iterator[Any]:
-    """Shared servers end with their group: one that nobody asks anything still takes a fifth of a CPU."""
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[Any]:
+    """Stop the shared servers that no later test uses."""
     result = yield
-    pool = item.config.stash.get(RUNNING, None)
-    if pool and grouped(item.config) and nextitem and group_of(nextitem) != group_of(item):
-        pool.stop()
+    for name in item.stash.get(ENDS, ()):
+        item.config.stash[RUNNING].stop_shared(name)
     return result
 
 
