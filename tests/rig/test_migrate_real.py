@@ -163,7 +163,7 @@ def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, JSON and what a terminal shows."""
     done = subprocess.run(
         [sys.executable, "-m", "vllm_omni_errors.cli", "migrate", *arguments, "--json", "-"],
-        capture_output=True, text=True, timeout=280, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=550, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout)["error"], done.stderr
 
