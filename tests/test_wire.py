@@ -18,7 +18,8 @@ from prometheus_client import REGISTRY
 from record_strategies import records
 
 from vllm_omni_errors import metrics, public_text, wire
-from vllm_omni_errors.details import Category, OmniErrorDetails
+from vllm_omni_errors.catalogue import Category
+from vllm_omni_errors.details import OmniErrorDetails
 
 GOLDEN = Path(write_messages.__file__).parent
 RECORD = OmniErrorDetails("no", "client", 400, "BadRequestError", "size", "chatcmpl-1", 2)

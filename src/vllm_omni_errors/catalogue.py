@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
-from .details import Category
-
 GENERIC = "Internal server error"
 CLIENT_CLOSE, SERVER_CLOSE, RETRY_CLOSE = 1008, 1011, 1013
 
+Category = Literal["client", "server"]
 Text = Literal["authored", "ours", "generic", "detail", "fields", "raw"]
 """Where the public text comes from: the exception's first argument; a fixed sentence; ``GENERIC``; the ``detail`` of an
 ``HTTPException``; the field errors of a validation; the text of a raw exception."""

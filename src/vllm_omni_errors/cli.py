@@ -11,7 +11,6 @@ import threading
 import traceback
 from collections.abc import Iterator
 from enum import IntEnum
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -100,6 +99,8 @@ class LazyGroup(click.Group):
             except ModuleNotFoundError as error:
                 if error.name is None or not module.startswith(error.name):
                     raise
+                from importlib.metadata import version
+
                 raise CouldNotRun(f"{cmd_name} is not part of this version ({version('vllm-omni-errors')})") from None
         assert isinstance(found, click.Command)
         return found

@@ -2,11 +2,10 @@
 """The record that an error is, between processes and on every transport (RFC, section 2). Imports no vLLM."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from . import public_text
-
-Category = Literal["client", "server"]
+from .catalogue import Category
 
 LOWEST_STATUS: dict[Category, int] = {"client": 400, "server": 500}
 

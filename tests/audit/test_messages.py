@@ -86,6 +86,7 @@ EXAMPLES = {
     "braces": 'raise ValueError(f"{{literal}} and {value}")',
     "raw": r'raise ValueError(rf"\d{value}" r"\d")',
     "adjacent": 'raise ValueError(\n    "one "\n    f"two {x} {{"\n    "three {{"  # why\n)',
+    "adjacent and plain": """raise ValueError(f"one {x} " ''''two' and "three"''' "four's" "")""",
     "concatenated": 'raise ValueError("one " + name + f"two {x}" + ("three"))',
     "nested quotes": """raise ValueError(f"got {d['key']} and {', '.join(names)}")""",
     "dict in a hole": """raise ValueError(f"got { {'a': 1}['a'] }")""",
@@ -175,6 +176,7 @@ def echo_of(expression: str, caught: str | None = None) -> tuple[str, ...]:
     [
         ('"fixed"', ()),
         ('"fixed " + "twice"', ()),
+        ("True", ()),
         ('f"got {x}"', ("f-string",)),
         ('f"got {x!r}"', ("!r", "f-string")),
         ('"got %s" % x', ("%",)),

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from vllm_omni_errors.audit import Audit, AuditError, document, hold, read, review, seams, table
+from vllm_omni_errors.audit import Audit, AuditError, document, hold, read, table
 from vllm_omni_errors.audit import ledger as ledgers
 from vllm_omni_errors.audit.cache import Cache, default_path
 from vllm_omni_errors.audit.tree import find
@@ -47,6 +47,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
               help="Where results are kept (default: in the user's cache folder).")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Read everything anew, and keep nothing.")
 @click.option("--today", type=click.DateTime(["%Y-%m-%d"]), hidden=True)
+@read.without_collector()
 def audit(
     tree: Path, ledger_path: Path | None, seams_path: Path | None, check: bool, json_path: Path | None,
     sarif_path: Path | None, html_path: Path | None, only: tuple[str, ...], open_only: bool, context: int,
@@ -76,6 +77,8 @@ def audit(
     try:
         found = find(tree)
         folder = ledger_path.parent if ledger_path is not None and ledger_path.name == ledgers.MANIFEST else ledger_path
+        if folder is not None or seams_path is not None:
+            from vllm_omni_errors.audit import review, seams  # an inventory alone needs neither
         if folder is not None:
             ledgers.load(folder)
             seams_path = seams_path or seams.named_by(folder)

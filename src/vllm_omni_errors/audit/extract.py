@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -34,6 +35,7 @@ from vllm_omni_errors.audit.messages import (
     Message,
     Source,
     as_parsed,
+    children,
     echo_of,
     hash_of,
     made_of,
@@ -80,6 +82,8 @@ _TYPING = frozenset(
 )  # fmt: skip
 
 _BUILTINS = frozenset(vars(builtins))
+_OWN = frozenset({"self", "cls", "super"})
+_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.Pass, str, int, type(None)})
 _PARTS: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind._fields if name not in ("ctx", "op", "ops", "id", "attr", "arg", "conversion"))
@@ -385,10 +389,11 @@ class _Walk:
 
     def expressions(self, *roots: ast.AST | None) -> None:
         """Every call below some nodes, the last first, and the error answers that they make by hand."""
-        stack: list[Any] = [root for root in roots if root.__class__ not in _LEAVES]
-        if not stack:
-            return
+        stack: list[Any] = []
         pop, push = stack.pop, stack.append
+        for root in roots:
+            if root.__class__ not in _LEAVES:
+                push(root)
         note, chain = self.scope.calls.setdefault, self.chain
         while stack:
             node = pop()
@@ -402,6 +407,11 @@ class _Walk:
                         note(("self." + node.attr, chain, REFERENCE), node.lineno)
                 elif base.__class__ not in _LEAVES:
                     push(base)
+            elif kind is ast.BinOp:
+                if node.left.__class__ not in _LEAVES:
+                    push(node.left)
+                if node.right.__class__ not in _LEAVES:
+                    push(node.right)
             else:
                 if kind is ast.Dict:
                     self._dict(node)
@@ -423,6 +433,9 @@ class _Walk:
         function: Any = node.func
         if function.__class__ is ast.Name:
             callee = last = function.id
+        elif function.__class__ is ast.Attribute and function.value.__class__ is ast.Name:
+            last = function.attr
+            callee = f"{function.value.id}.{last}"
         else:
             callee = dotted(function)
             last = callee.rpartition(".")[2]
@@ -584,7 +597,7 @@ class _Walk:
         stack: list[ast.AST] = list(reversed(handler.body))
         while stack:
             node = stack.pop()
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            if node.__class__ in _SCOPES:
                 continue
             if isinstance(node, ast.Raise):
                 name = self._raised(node.exc)
@@ -602,13 +615,13 @@ class _Walk:
                     actions.append(Action("responds", last, _status_in(node)))
                 elif ERROR_SENDERS.match(last) or (last in SENDERS and "socket" in name.lower()) or last in QUEUEING:
                     actions.append(Action("sends", last, None))
-            elif isinstance(node, ast.Return | ast.Continue | ast.Break):
+            elif isinstance(node, (ast.Return, ast.Continue, ast.Break)):
                 words.append(type(node).__name__.lower())
                 actions.append(Action("breaks", type(node).__name__.lower(), None))
             elif isinstance(node, ast.Yield):
                 words.append("yield")
                 actions.append(Action("sends", "yield", None))
-            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+            stack.extend(reversed(children(node)))
         return tuple(actions), hash_of("|".join(words))
 
     # ---- the end ----
@@ -623,8 +636,13 @@ class _Walk:
             made = []
             roots = set()
             for (callee, chain, flags), line in scope.calls.items():
-                root = _root(callee)
-                if _leads(callee, root, flags, scope, known, outside, methods):
+                if callee.isidentifier():
+                    root = callee
+                    leads = root in known if flags & REFERENCE else root not in outside or root in _OWN
+                else:
+                    root = _root(callee)
+                    leads = _leads(callee, root, flags, scope, known, outside, methods)
+                if leads:
                     made.append(Call(callee, line, chain, flags))
                     roots.add(root)
             if not made and scope.name == MODULE_FUNCTION:
@@ -655,12 +673,11 @@ def _root(callee: str) -> str:
 def _leads(
     callee: str, root: str, flags: int, scope: _Scope, known: set[str], outside: set[str], methods: set[str]
 ) -> bool:
+    """Whether what is called, which is more than a name, may lead to the tree."""
     if flags & REFERENCE:
-        return callee in known if callee == root else root == "self" and callee.rpartition(".")[2] in methods
-    if root in known or root in ("self", "cls", "super"):
+        return root == "self" and callee.rpartition(".")[2] in methods
+    if root in known or root in _OWN:
         return True
-    if callee == root:
-        return root not in outside
     return root in scope.types or (root not in outside and callee.rpartition(".")[2] not in COMMON)
 
 
@@ -685,17 +702,17 @@ def _annotation(node: ast.expr | None) -> tuple[str, ...]:
     stack: list[Any] = [node]
     while stack:
         part = stack.pop()
-        match part:
-            case ast.Name() | ast.Attribute():
-                found.append(dotted(part))
-            case ast.Constant(value=str() as text):
-                found += _NAMES.findall(text)
-            case ast.Subscript():
-                stack += (part.value, part.slice)
-            case ast.BinOp():
-                stack += (part.left, part.right)
-            case ast.Tuple() | ast.List():
-                stack += part.elts
+        kind = part.__class__
+        if kind is ast.Name or kind is ast.Attribute:
+            found.append(dotted(part))
+        elif kind is ast.BinOp:
+            stack += (part.left, part.right)
+        elif kind is ast.Subscript:
+            stack += (part.value, part.slice)
+        elif kind is ast.Tuple or kind is ast.List:
+            stack += part.elts
+        elif kind is ast.Constant and part.value.__class__ is str:
+            found += _NAMES.findall(part.value)
     return tuple(name for name in dict.fromkeys(found) if name and name not in _TYPING)
 
 
@@ -759,6 +776,7 @@ _ANSWERS: dict[str, Any] = {
 """What makes an error answer, by its last name."""
 
 
+@cache
 def _answering(last: str) -> Any:
     """How calls of a name are read for an error answer, or None."""
     if last in _ANSWERS:

@@ -77,13 +77,21 @@ class Graph:
         self._classes: dict[tuple[str, str], Class] = {(f.path, c.name): c for f in files for c in f.classes}
         self._methods: dict[str, list[int]] = defaultdict(list)
         self._own: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        self._inner: dict[str, set[str]] = defaultdict(set)  # by file, names that some function gives a meaning
         for place, node in enumerate(self.functions):
             owner, _, name = node.function.name.rpartition(".")
+            self._inner[node.path].update(node.function.types)
             if (node.path, owner) in self._classes:
                 self._methods[name].append(place)
                 self._own[node.path, owner][name] = place
+            elif owner:
+                self._inner[node.path].add(name)
         self._names: dict[tuple[str, str], tuple[str, object] | None] = {}
         self._lines: dict[tuple[str, str], tuple[_Type, ...]] = {}
+        self._inherited: dict[tuple[str, str], dict[str, int]] = {}
+        self._properties = {name for cls in self._classes.values() for name in cls.properties}
+        self._validators: dict[tuple[str, str], list[int]] = {}
+        self._subclasses: dict[tuple[str, str], list[_Type]] = {}
         self._children: dict[tuple[str, str], list[_Type]] = defaultdict(list)
         self._attributes: dict[tuple[str, str, str], list[_Type]] = {}
         self._held: dict[tuple[int, str], list[_Type]] = {}
@@ -133,6 +141,9 @@ class Graph:
         } | {c.name.rpartition(".")[2]: ("Exception",) for c in self._classes.values() if c.bases == ("Exception",)}
 
     def _below(self, kind: _Type) -> list[_Type]:
+        top = (kind.path, kind.cls.name)
+        if top in self._subclasses:
+            return self._subclasses[top]
         found: dict[tuple[str, str], _Type] = {}
         open_types = [kind]
         while open_types and len(found) < OVERRIDES:
@@ -141,15 +152,17 @@ class Graph:
                 if key not in found:
                     found[key] = child
                     open_types.append(child)
-        return list(found.values())
+        return self._subclasses.setdefault(top, list(found.values()))
 
     def method(self, path: str, cls: Class, name: str) -> int | None:
         """The function that a method of a class is, in it or in its parents."""
-        for parent in self.line(path, cls):
-            place = self._own[parent.path, parent.cls.name].get(name)
-            if place is not None:
-                return place
-        return None
+        key = (path, cls.name)
+        found = self._inherited.get(key)
+        if found is None:
+            found = self._inherited[key] = {}
+            for parent in reversed(self.line(path, cls)):
+                found.update(self._own.get((parent.path, parent.cls.name), ()))
+        return found.get(name)
 
     def types_of(self, place: int, expression: str) -> tuple[str, ...]:
         """Last names of the classes that an expression in a function may be an instance of."""
@@ -224,14 +237,13 @@ class Graph:
 
     def _resolve(self, node: Node, expression: str, depth: int = 0) -> tuple[list[int], list[_Type]]:
         """Functions, and types of instances, that an expression may mean."""
-        steps = _STEP.findall(expression)
-        if not steps or depth > DEPTH:
+        if not expression or depth > DEPTH:
             return [], []
         functions: list[int] = []
         instances: list[_Type] = []
         classes: list[_Type] = []
         modules: list[str] = []
-        first, rest = steps[0], steps[1:]
+        first, *rest = [expression] if expression.isidentifier() else _STEP.findall(expression)
         if first in ("self", "cls") and node.function.cls:
             cls = self._classes.get((node.path, node.function.cls))
             instances = [_Type(node.path, cls)] if cls else []
@@ -245,6 +257,8 @@ class Graph:
         else:
             functions, instances, classes, modules = self._name(node, first, depth)
         for step in rest:
+            if not (functions or instances or classes or modules):
+                return [], []
             if step == "()":
                 returned = [kind for place in functions for kind in self._returns(place, depth)]
                 functions, instances, classes = [], [*classes, *returned], []
@@ -265,17 +279,20 @@ class Graph:
 
     def validators(self, path: str, cls: Class) -> list[int]:
         """The pydantic validators of a class, which run when one is made."""
-        return [
-            place
-            for parent in self.line(path, cls)
-            for place in self._own[parent.path, parent.cls.name].values()
-            if is_validator(self.functions[place].function)
-        ]
+        key = (path, cls.name)
+        if key not in self._validators:
+            self._validators[key] = [
+                place
+                for parent in self.line(path, cls)
+                for place in self._own[parent.path, parent.cls.name].values()
+                if is_validator(self.functions[place].function)
+            ]
+        return self._validators[key]
 
     def _name(self, node: Node, name: str, depth: int) -> tuple[list[int], list[_Type], list[_Type], list[str]]:
         scope = node.function.name
         instances: list[_Type] = []
-        while True:
+        while name in self._inner[node.path]:
             nested = f"{scope}.{name}" if scope else name
             here = (node.path, nested)
             if here in self.index and here not in self._classes and (node.path, scope) not in self._classes:
@@ -334,7 +351,9 @@ class Graph:
         for kind in (*instances, *classes):
             method = self.method(kind.path, kind.cls, name)
             if method is not None:
-                if any(name in parent.cls.properties for parent in self.line(kind.path, kind.cls)):
+                if name in self._properties and any(
+                    name in parent.cls.properties for parent in self.line(kind.path, kind.cls)
+                ):
                     kinds += self._returns(method, depth)
                 found.append(method)
                 found += [

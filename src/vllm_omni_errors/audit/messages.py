@@ -8,11 +8,12 @@ import tokenize
 from collections.abc import Iterable
 from io import BytesIO
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NO_MESSAGE = "<none>"
 HASH_DIGITS = 12
 
+_CONSTANT = frozenset({ast.Constant, ast.MatchSingleton, ast.Load, ast.Store, ast.Del, str, int, type(None)})
 _SPACE = re.compile(r"\s+")
 _LITERAL_START = re.compile(r"""([A-Za-z]{0,2})('''|\"\"\"|'|")""")
 _PLAIN = re.compile(r"""[^\\{}'"]+""")
@@ -180,7 +181,9 @@ def _literals(text: str) -> str:
             parts.append(said)
         else:
             end = _end_of_string(text, start.end(), quote)
-            parts.append(str(ast.literal_eval(text[place:end])))
+            said = text[start.end() : end - len(quote)]
+            plain = not prefix and "\\" not in said
+            parts.append(said if plain else str(ast.literal_eval(text[place:end])))
             place = end
     return "".join(parts)
 
@@ -237,23 +240,40 @@ def _end_of_hole(text: str, place: int) -> int:
     return place
 
 
+def children(node: ast.AST) -> list[Any]:
+    """The nodes directly below one, in order, without constants; the node is no constant itself."""
+    found = []
+    for value in vars(node).values():
+        if value.__class__ is list:
+            found += [item for item in value if item.__class__ not in _CONSTANT]
+        elif value.__class__ not in _CONSTANT:
+            found.append(value)
+    return found
+
+
 def echo_of(node: ast.expr, caught: str | None) -> set[str]:
     """How values get into a message (`Message.echo`)."""
     found: set[str] = set()
-    for part in ast.walk(node):
-        match part:
-            case ast.FormattedValue():
-                found.add("f-string")
-                if part.conversion == ord("r"):
-                    found.add("!r")
-            case ast.BinOp(op=ast.Mod()):
-                found.add("%")
-            case ast.Call(func=ast.Attribute(attr="format")):
-                found.add(".format")
-            case ast.Call(func=ast.Name(id="repr")):
-                found.add("!r")
-            case ast.Name(id=name) if name == caught:
+    parts: list[Any] = [] if isinstance(node, ast.Constant) else [node]
+    for part in parts:
+        kind = part.__class__
+        if kind is ast.Name:
+            if part.id == caught:
                 found.add("exception")
+            continue
+        if kind is ast.FormattedValue:
+            found.add("f-string")
+            if part.conversion == ord("r"):
+                found.add("!r")
+        elif kind is ast.BinOp and isinstance(part.op, ast.Mod):
+            found.add("%")
+        elif kind is ast.Call:
+            function = part.func
+            if isinstance(function, ast.Attribute) and function.attr == "format":
+                found.add(".format")
+            elif isinstance(function, ast.Name) and function.id == "repr":
+                found.add("!r")
+        parts += children(part)
     if not found and not (isinstance(node, ast.Constant) or _only_text(node)):
         found.add("other")
     return found
@@ -262,4 +282,4 @@ def echo_of(node: ast.expr, caught: str | None) -> set[str]:
 def _only_text(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _only_text(node.left) and _only_text(node.right)
-    return isinstance(node, ast.Constant | ast.JoinedStr)
+    return isinstance(node, (ast.Constant, ast.JoinedStr))

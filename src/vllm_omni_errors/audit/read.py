@@ -19,7 +19,7 @@ from vllm_omni_errors.audit.inventory import Inventory, take
 from vllm_omni_errors.audit.tree import Tree
 
 PARALLEL_FROM_FILES = 100
-CHUNK_FILES = 16
+CHUNK_FILES = 8
 MOST_WORKERS = 8
 
 _decode = msgspec.msgpack.Decoder(File).decode
@@ -38,7 +38,7 @@ def inventory_of(tree: Tree, cache: Cache) -> Inventory:
     kept = cache.get([key]).get(key)
     if kept is not None:
         return _decode_inventory(kept)
-    with _without_collector():
+    with without_collector():
         found = take(tree.package, tree.version, _records(tree, keys, version, cache))
     cache.put({key: msgspec.msgpack.encode(found)})
     return found
@@ -72,7 +72,7 @@ def _extract_all(tree: Tree, paths: Sequence[str], version: bytes) -> Iterator[t
 
 
 def _extract_some(tree: Tree, version: bytes, paths: Sequence[str]) -> list[tuple[str, tuple[bytes, bytes]]]:
-    with _without_collector():
+    with without_collector():
         return [
             (path, (_key(path, text, version), msgspec.msgpack.encode(extract(path, text, tree.package))))
             for path, text in tree.texts(paths)
@@ -80,8 +80,8 @@ def _extract_some(tree: Tree, version: bytes, paths: Sequence[str]) -> list[tupl
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    # Syntax trees go at once and hold no cycles; the collector would only walk them again and again.
+def without_collector() -> Iterator[None]:
+    """Without the garbage collector: what an audit makes holds no cycles, and is walked by it again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
