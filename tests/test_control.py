@@ -17,6 +17,7 @@ class Client:
         self.outcome = outcome
         self._paused = paused
         self._hold_admission_until_resume = held
+        self._sleeping_tags: set[str] = set()
         self._pause_cond = asyncio.Condition()
 
     @restores_admission
@@ -26,6 +27,8 @@ class Client:
         self._hold_admission_until_resume = True
         if isinstance(self.outcome, BaseException):
             raise self.outcome
+        if level:
+            self._sleeping_tags.add("weights")
         return f"{self.outcome} {level}"
 
     async def admitted(self) -> bool:
@@ -42,6 +45,12 @@ async def test_a_sleep_that_succeeds_stays_asleep() -> None:
     client = Client()
     assert await client.sleep(level=2) == "done 2"
     assert client.state == (True, True)
+
+
+async def test_a_sleep_of_nothing_admits_requests_again() -> None:
+    client = Client()
+    assert await client.sleep(level=0) == "done 0"
+    assert client.state == (False, False)
 
 
 @pytest.mark.parametrize("outcome", [OmniStageTimeoutError("late"), ValueError("no"), asyncio.CancelledError()])

@@ -449,6 +449,7 @@ def test_a_failed_validation_says_where_and_what() -> None:
 def test_the_text_of_a_raw_exception_is_sanitized_and_may_be_missing() -> None:
     assert convert.raw_text(ValueError("see /etc/passwd")) == "see <path>"
     assert convert.raw_text(RaisingError()) == ""
+    assert to_details(TypeError("'int' object is not iterable"), raw=True).message == convert.UNREADABLE
 
 
 @pytest.mark.parametrize(

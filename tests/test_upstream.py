@@ -57,6 +57,38 @@ def test_a_vllm_without_torch_is_not_called_old(tmp_path: Path) -> None:
     assert said.endswith("cannot be imported, because a_torch_that_is_missing is missing.")
 
 
+# --- media connectors ---
+
+
+@pytest.fixture
+def connectors(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module of a vLLM that makes connectors, with a registry that is an object."""
+    module = types.ModuleType(upstream._CONNECTORS)
+    module.MediaConnector = type("MediaConnector", (), dict.fromkeys(upstream._CONNECTOR_METHODS))
+    module.MEDIA_CONNECTOR_REGISTRY = types.SimpleNamespace(load=lambda name: [name])
+    monkeypatch.setitem(sys.modules, upstream._CONNECTORS, module)
+    return module
+
+
+def test_every_connector_is_shown_once_before_it_is_used(connectors: types.ModuleType) -> None:
+    for mark in ("first", "second"):
+        upstream.watch_media_connectors(lambda connector, mark=mark: connector.append(mark))
+    assert connectors.MEDIA_CONNECTOR_REGISTRY.load("http") == ["http", "second"]
+
+
+@pytest.mark.parametrize("missing", ["load_from_url_async", "fetch_audio_embedding_async"])
+def test_connectors_that_are_others_refuse_the_start(connectors: types.ModuleType, missing: str) -> None:
+    delattr(connectors.MediaConnector, missing)
+    with pytest.raises(upstream.InstallError, match=f"they have no {missing}"):
+        upstream.watch_media_connectors(print)
+
+
+def test_a_registry_that_is_elsewhere_refuses_the_start(connectors: types.ModuleType) -> None:
+    del connectors.MEDIA_CONNECTOR_REGISTRY
+    with pytest.raises(upstream.InstallError, match="cannot be watched"):
+        upstream.watch_media_connectors(print)
+
+
 # --- overrides, on functions of our own ---
 
 

@@ -2,7 +2,7 @@
 """Calls that control a running engine: what their failure means, and what must be as before after it."""
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from . import upstream
@@ -43,6 +43,7 @@ class _Admitting(Protocol):
 
     _paused: bool
     _hold_admission_until_resume: bool
+    _sleeping_tags: Collection[str]
     _pause_cond: Any
 
 
@@ -52,7 +53,7 @@ _Engine = TypeVar("_Engine", bound=_Admitting)
 def restores_admission(
     method: Callable[Concatenate[_Engine, _P], Awaitable[_T]],
 ) -> Callable[Concatenate[_Engine, _P], Awaitable[_T]]:
-    """A method of ``AsyncOmni`` that stops admitting requests: if it fails, they are admitted as before.
+    """A method of ``AsyncOmni`` that stops admitting requests: if it fails, or nothing sleeps, they are as before.
 
     Otherwise every later request would wait for a wake-up that nobody knows to be needed.
     """
@@ -60,12 +61,15 @@ def restores_admission(
     @functools.wraps(method)
     async def restoring(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         before = engine._paused, engine._hold_admission_until_resume
+        asleep = False
         try:
-            return await method(engine, *args, **kwargs)
-        except BaseException:
-            async with engine._pause_cond:
-                engine._paused, engine._hold_admission_until_resume = before
-                engine._pause_cond.notify_all()
-            raise
+            result = await method(engine, *args, **kwargs)
+            asleep = bool(engine._sleeping_tags)
+        finally:
+            if not asleep:
+                async with engine._pause_cond:
+                    engine._paused, engine._hold_admission_until_resume = before
+                    engine._pause_cond.notify_all()
+        return result
 
     return restoring

@@ -130,7 +130,7 @@ def _texts(exc: BaseException, row: Row, status: int, stage_id: int | None) -> t
         case "fields":
             return field_errors.describe(field_errors.errors_of(exc))
         case "raw":
-            return raw_text(exc), parameter
+            return (UNREADABLE if isinstance(exc, TypeError) else raw_text(exc)), parameter
         case "generic":
             return GENERIC, parameter
 
@@ -228,11 +228,17 @@ def _make(details: OmniErrorDetails) -> Exception:
 # --- raw text ---------------------------------------------------------------------------------------------------
 
 
+UNREADABLE = "The request cannot be read."
+
+
 def raw_text(exc: BaseException) -> str:
     """Public text of a raw exception that stands for the client's mistake, sanitized; "" if it has none.
 
-    pydantic's ``str()`` prints the input, so a validation error is described by its fields.
+    pydantic's ``str()`` prints the input, so a validation error is described by its fields. The text of a
+    ``TypeError`` is Python's own, not written for a client.
     """
+    if isinstance(exc, TypeError):
+        return ""
     errors = field_errors.errors_of(exc)
     if errors is not None:
         return public_text.sanitize(field_errors.describe(errors)[0])

@@ -6,6 +6,7 @@ import functools
 import types
 import typing
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -18,11 +19,13 @@ __all__ = [
     "check_codec_options",
     "check_integer",
     "check_stage_parameters",
+    "converts_media",
     "decodes_media",
     "fetches_media",
     "fill_missing_handlers",
     "invalid_fields",
     "media_error",
+    "on_chosen_device",
     "payload_error",
     "reads_messages",
     "reads_request",
@@ -33,7 +36,7 @@ __all__ = [
     "with_codec_options_of",
 ]
 
-UNREADABLE = "The request cannot be read."
+UNREADABLE = convert.UNREADABLE
 TRANSIENT_MEDIA = "The media could not be fetched; try again."
 
 _P = ParamSpec("_P")
@@ -48,7 +51,7 @@ def request_error(exc: Exception, *, parameter: str | None = None) -> Exception:
     """
     if catalogue.raw_row_for(type(exc)).category != "client" or isinstance(exc, upstream.VLLMError):
         return exc
-    return upstream.VLLMValidationError(_raw_text(exc) or UNREADABLE, parameter=parameter)
+    return upstream.VLLMValidationError(convert.raw_text(exc) or UNREADABLE, parameter=parameter)
 
 
 def invalid_fields(exc: Exception) -> Exception:
@@ -79,14 +82,20 @@ def payload_error(exc: Exception) -> Exception:
     return upstream.VLLMValidationError(UNREADABLE_PAYLOAD) if isinstance(exc, _DECODER_ERRORS) else exc
 
 
-def _raw_text(exc: Exception) -> str:
-    """The text of a raw exception, but not of a ``TypeError``: that is Python's own, not written for a client."""
-    return "" if isinstance(exc, TypeError) else convert.raw_text(exc)
-
-
 _TRANSIENT_STATUSES = (408, 429)
 _NETWORK_PACKAGES = {"aiohttp", "anyio", "httpcore", "httpx", "requests", "socket", "ssl", "urllib3"}
-_DECODER_PACKAGES = {"PIL", "audioread", "av", "binascii", "cv2", "imageio", "librosa", "soundfile", "torchcodec"}
+_DECODER_PACKAGES = {
+    "PIL",
+    "audioread",
+    "av",
+    "binascii",
+    "cv2",
+    "imageio",
+    "librosa",
+    "numpy",
+    "soundfile",
+    "torchcodec",
+}
 _INVALID_URLS = {
     "IDNAError",
     "InvalidSchema",
@@ -98,6 +107,7 @@ _INVALID_URLS = {
 }
 _PORTS = range(65_536)
 _TOO_LARGE = {"HTTPResponseSizeExceededError", "MediaDownloadSizeExceededError"}
+_AUDIO_SIZE = "audio_filesize_mb"  # the parameter of vLLM's validation error (``multimodal/media/audio.py:533``)
 _LOCAL_FILE_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
@@ -123,9 +133,9 @@ def _permanent_reason(exc: Exception) -> str | None:
     status = _http_status(exc)
     if isinstance(exc, upstream.VLLMUnprocessableEntityError):
         return convert.authored(exc)
-    if names & _TOO_LARGE:
+    if names & _TOO_LARGE or convert.attribute(exc, "parameter", str) == _AUDIO_SIZE:
         return "The media is larger than this server accepts."
-    if isinstance(exc, upstream.VLLMError):
+    if isinstance(exc, upstream.VLLMError | MemoryError):
         return None
     if status is not None:
         permanent = 300 <= status < 500 and status not in _TRANSIENT_STATUSES
@@ -137,7 +147,7 @@ def _permanent_reason(exc: Exception) -> str | None:
     if isinstance(exc, _LOCAL_FILE_ERRORS):
         return "The media cannot be read."
     if package in _DECODER_PACKAGES or isinstance(exc, ValueError | EOFError | SyntaxError) or _is_plain_os_error(exc):
-        return "The media cannot be decoded."
+        return UNDECODABLE
     return None
 
 
@@ -161,6 +171,7 @@ def _is_plain_os_error(exc: Exception) -> bool:
     return isinstance(exc, OSError) and exc.errno is None  # PIL's truncated and unidentified images
 
 
+UNDECODABLE = "The media cannot be decoded."
 INVALID_URL = "The media's URL is not valid."
 NO_LOCAL_FILES = "This server does not read local files."
 
@@ -174,12 +185,16 @@ def fetches_media(function: Callable[[str], Awaitable[_T]], *, parameter: str) -
         try:
             return await function(url)
         except Exception as exc:
-            error = _not_read(exc, url, parameter) or media_error(exc, parameter=parameter)
+            error = _url_error(exc, url, parameter)
             if error is exc:
                 raise
             raise error from exc
 
     return fetching
+
+
+def _url_error(exc: Exception, url: str, parameter: str) -> Exception:
+    return _not_read(exc, url, parameter) or media_error(exc, parameter=parameter)
 
 
 def _not_read(exc: Exception, url: str, parameter: str) -> Exception | None:
@@ -211,28 +226,72 @@ def decodes_media(function: Callable[_P, _T], *, parameter: str | None = None) -
 
 NESTED_TEMPLATE = "The chat template is nested too deeply."
 _URL_PARTS = ("image_url", "audio_url", "video_url")
+_EMBEDDINGS = ("image", "audio", "video")
+_rendered: ContextVar[Any] = ContextVar("rendered", default=None)
+"""The conversations that are rendered for a route of vLLM-Omni."""
 
 
 def reads_messages(render: Callable[..., Awaitable[_T]]) -> Callable[..., Awaitable[_T]]:
     """A method that renders conversations: a raw exception of it is the client's mistake.
 
-    A part whose URL vLLM does not read is 422; what `request_error` does not know, and typed exceptions, pass.
+    Media is `media_error`'s (`converts_media`); what `request_error` does not know, and typed exceptions, pass.
     """
 
     @functools.wraps(render)
     async def rendering(conversations: Any, *args: Any, **kwargs: Any) -> _T:
+        token = _rendered.set(conversations)
         try:
             return await render(conversations, *args, **kwargs)
         except RecursionError as exc:
             raise upstream.VLLMValidationError(NESTED_TEMPLATE, parameter="chat_template") from exc
         except Exception as exc:
-            refused = (_not_read(exc, url, name) for name, url in _urls_in(conversations))
-            error = next(filter(None, refused), None) or request_error(exc)
+            error = request_error(exc)
             if error is exc:
                 raise
             raise error from exc
+        finally:
+            _rendered.reset(token)
 
     return rendering
+
+
+def converts_media(connector: Any) -> None:
+    """What a media connector raises is `media_error`'s, if vLLM made it for messages that `reads_messages` renders.
+
+    Other connectors are left alone: on vLLM's own routes its mapping stays. What is converted is loading a URL, not
+    what the request says about it (``media_io_kwargs``), which the connector reads before.
+    """
+    conversations = _rendered.get()
+    if conversations is None:
+        return
+    load = connector.load_from_url_async
+
+    async def loading(url: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await load(url, *args, **kwargs)
+        except Exception as exc:
+            names = (name for name, given in _urls_in(conversations) if given == url)
+            error = _url_error(exc, url, next(names, "input_audio"))  # of whose data vLLM makes a URL
+            if error is exc or type(exc) is TypeError:  # ``media_io_kwargs`` again
+                raise
+            raise error from exc
+
+    connector.load_from_url_async = loading
+    for kind in _EMBEDDINGS:
+        name = f"fetch_{kind}_embedding_async"
+        setattr(connector, name, _decodes_embedding(getattr(connector, name), parameter=f"{kind}_embeds"))
+
+
+def _decodes_embedding(decode: Callable[[str], Awaitable[_T]], *, parameter: str) -> Callable[[str], Awaitable[_T]]:
+    async def decoding(data: str) -> _T:
+        try:
+            return await decode(data)
+        except (upstream.VLLMError, MemoryError, OSError):
+            raise
+        except Exception as exc:  # torch's reader raises RuntimeError for what is not its own
+            raise upstream.VLLMUnprocessableEntityError(UNDECODABLE, parameter=parameter) from exc
+
+    return decoding
 
 
 def _urls_in(conversations: Any) -> Iterator[tuple[str, str]]:
@@ -410,6 +469,28 @@ def with_codec_options_of(encode: Callable[_P, _T], extra_params: Mapping[str, o
             raise upstream.VLLMValidationError(message, parameter=_CODEC_PARAMETER) from exc
 
     return encoding
+
+
+_DEVICE = "generator_device"
+_NOT_OF_THE_CHOICE = {"AcceleratorError", "OutOfMemoryError"}
+
+
+def on_chosen_device(make: Callable[..., _T], chosen: object) -> Callable[..., _T]:
+    """``torch.Generator``: if the client chose its device, one that torch does not have here is the client's mistake.
+
+    Only the stage knows which devices it has; torch raises ``RuntimeError`` or ``TypeError`` for others.
+    """
+
+    def making(*args: Any, **kwargs: Any) -> _T:
+        try:
+            return make(*args, **kwargs)
+        except (RuntimeError, TypeError) as exc:
+            if chosen is None or _NOT_OF_THE_CHOICE & {cls.__name__ for cls in type(exc).__mro__}:
+                raise
+            message = f"{_DEVICE} must be a device that the stage has, such as cpu."
+            raise upstream.VLLMValidationError(message, parameter=_DEVICE) from exc
+
+    return making
 
 
 # Handlers in the application's state; where one is None its route in vLLM answers 501, where it is absent it fails.

@@ -139,6 +139,41 @@ def error_response(error: Mapping[str, object]) -> Any:
     return names["ErrorResponse"](error=names["ErrorInfo"](**error))
 
 
+_CONNECTORS = "vllm.multimodal.media.connector"
+_CONNECTOR_METHODS = (
+    "load_from_url_async",
+    "fetch_image_embedding_async",
+    "fetch_audio_embedding_async",
+    "fetch_video_embedding_async",
+)
+
+
+def watch_media_connectors(watch: Callable[[Any], None]) -> None:
+    """Show every media connector that vLLM makes for a message to ``watch`` first; twice is once.
+
+    Raises:
+        InstallError: vLLM's registry of connectors, or its own connector, is another.
+
+    """
+    try:
+        module = importlib.import_module(_CONNECTORS)
+        registry = module.MEDIA_CONNECTOR_REGISTRY
+        load = getattr(registry, _ORIGINAL, registry.load)
+        missing = [name for name in _CONNECTOR_METHODS if not hasattr(module.MediaConnector, name)]
+    except (AttributeError, ModuleNotFoundError) as error:
+        raise InstallError(f"vLLM's media connectors cannot be watched: {error}.") from error
+    if missing:
+        raise InstallError(f"vLLM's media connectors cannot be watched: they have no {', '.join(missing)}.")
+
+    def loading(*arguments: Any, **options: Any) -> Any:
+        connector = load(*arguments, **options)
+        watch(connector)
+        return connector
+
+    setattr(registry, _ORIGINAL, load)
+    registry.load = loading
+
+
 # --- overrides --------------------------------------------------------------------------------------------------
 
 

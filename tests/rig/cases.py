@@ -37,6 +37,7 @@ from calls import (
 from support import Call, Seen, get, post
 
 SCORING = post("/generative_scoring", {"model": "tiny", "query": "a", "items": ["b"], "label_token_ids": [1, 2]})
+DEEP = b"[" * 200_000 + b"]" * 200_000
 FIRST_CONTENT = "body.messages.0.ChatCompletionDeveloperMessageParam.content"
 FIRST_CONTENT_OF_BATCH = "body.messages.0.0.ChatCompletionDeveloperMessageParam.content"
 
@@ -123,6 +124,10 @@ TWO_STAGES: Sequence[Case] = (
          was(400, "Bad Request", "body.guidance_scale"), now(400, "Bad Request", "body.guidance_scale"), "Z07"),
     Case("images: body a list", raw("/v1/images/generations", b"[]"),
          was(400, "Bad Request", "body"), now(400, "Bad Request", "body")),
+    Case("images: device that there is not", images("x", generator_device="nonsense"),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device")),
+    Case("images: negative prompt too long", images("x", negative_prompt=LONG),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "input_tokens"), "M26"),
     Case("edits: prompt too long", edits(LONG, PNG, size="64x64"),
          was(500, "Internal Server Error"), now(400, "BadRequestError", "input_tokens"), "M26"),
     Case("edits: unknown model", edits("x", PNG, model="nope"),
@@ -302,6 +307,14 @@ TWO_STAGES: Sequence[Case] = (
     Case("messages: max_tokens missing", post("/v1/messages", {"model": "tiny", "messages": []}),
          was(400, "Bad Request", "body.max_tokens"), now(400, "Bad Request", "body.max_tokens")),
     Case("scoring: not served", SCORING, was(500, "InternalServerError"), now(501, "NotImplementedError")),
+    Case("chat: negative prompt too long", chat("x", negative_prompt=LONG),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "input_tokens"), "M26"),
+    Case("edits: negative prompt too long", edits("x", PNG, size="64x64", negative_prompt=LONG),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "input_tokens"), "M26"),
+    Case("invocations: nested too deeply", raw("/invocations", DEEP),
+         was(500, "InternalServerError"), now(400, "BadRequestError"), "Z07"),
+    Case("invocations: null", raw("/invocations", b"null"),
+         was(400, "BadRequestError"), now(400, "BadRequestError"), "Z07"),
     Case("invocations: neither prompt nor messages", post("/invocations", {"x": 1}),
          was(400, "BadRequestError", "prompt"), now(400, "BadRequestError", "prompt")),
     Case("speech: unknown model", post("/v1/audio/speech", {"model": "nope", "input": "hi", "voice": "x"}),
@@ -353,6 +366,8 @@ ONE_STAGE: Sequence[Case] = (
     Case("images: output of a wrong type", images("FAULT:output=type"),
          was(400, "Bad Request"), now(500, "InternalServerError")),
     Case("images: no image", images("FAULT:output=none"), was(200), now(500, "InternalServerError")),
+    Case("images: device that there is not", images("x", generator_device="nonsense"),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device")),
     Case("images: binary body", raw("/v1/images/generations", PNG, "application/octet-stream"),
          was(400, "Bad Request"), now(400, "Bad Request"), "Z07"),
     Case("edits: unknown model", edits("x", PNG, model="nope"),
@@ -377,6 +392,8 @@ ONE_STAGE: Sequence[Case] = (
          was(400, "Bad Request"), now(400, "BadRequestError", "lora")),
     Case("edits: no image made", edits("FAULT:output=none", PNG, size="64x64"),
          was(200), now(500, "InternalServerError")),
+    Case("edits: device that there is not", edits("x", PNG, size="64x64", generator_device="nonsense"),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device")),
     Case("edits: stream with one stage", edits("x", PNG, stream="true"),
          was(400, "Bad Request"), now(400, "BadRequestError", "stream")),
     Case("chat: seed over 2**63-1", chat("hi", seed=2 ** 70),

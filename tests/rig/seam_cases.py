@@ -54,6 +54,9 @@ DEFERRED_VIDEO = (DEFERRED, "media_connector.fetch_video_async")
 TOOL_CALL_ID = "body.0.ChatCompletionMessageFunctionToolCallParam.id"
 NESTED_TEMPLATE = "{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}"
 LONG_TEMPLATE = "{% for i in range(3000) %}aaaaaaaa{% endfor %}"
+HUGE = b"\x00\x01\x02 not \xff" * 20
+"""For PIL an image of 800 million pixels, which it refuses with an exception of its own."""
+
 NO_ADAPTER = {"name": "a", "path": "/b", "int_id": 0}
 """Numbers of adapters begin with 1."""
 
@@ -87,6 +90,11 @@ def stage_parameters(**first: Any) -> Call:
 def part(name: str, url: str) -> Call:
     """Chat with media."""
     return chat([{"type": name, name: {"url": url}}])
+
+
+def untyped(name: str, url: str) -> Call:
+    """Chat with media that is not for a later stage, for vLLM-Omni asks its type."""
+    return chat([{name: url}])
 
 
 def tool_call(**fields: Any) -> Call:
@@ -251,4 +259,18 @@ SPEAKING: Sequence[SeamCase] = (
     SeamCase("chat: id of a tool call a number", BODY, tool_call(id=5), now(400, "Bad Request", TOOL_CALL_ID)),
 )
 """On a server whose second stage takes media and speaks, and whose tokenizer counts as a Mistral one."""
+
+FIRST_STAGE: Sequence[SeamCase] = (
+    SeamCase("chat: image broken", RENDERER, untyped("image_url", data_url(TRUNCATED)), unusable("image_url")),
+    SeamCase("chat: image of too many pixels", RENDERER, untyped("image_url", data_url(HUGE)), unusable("image_url")),
+    SeamCase("chat: image empty", RENDERER, untyped("image_url", data_url(b"")), unusable("image_url")),
+    SeamCase("chat: image not base64", RENDERER, untyped("image_url", "data:image/png,xx"), unusable("image_url")),
+    SeamCase("chat: image a local file", RENDERER, untyped("image_url", "file:///etc/hostname"), unusable("image_url")),
+    SeamCase("chat: image of another scheme", RENDERER, untyped("image_url", "ftp://host/x"), unusable("image_url")),
+    SeamCase("chat: image of no URL", RENDERER, untyped("image_url", "http://[::1/x"), unusable("image_url")),
+    SeamCase("chat: audio broken", RENDERER, untyped("audio_url", "data:audio/wav;base64,AAAA"), unusable("audio_url")),
+    SeamCase("chat: video broken", RENDERER, untyped("video_url", "data:video/mp4;base64,AAAA"), unusable("video_url")),
+    SeamCase("chat: video a picture", RENDERER, untyped("video_url", data_url(PNG)), unusable("video_url")),
+)
+"""On the same server, for its first stage: what the renderer fetches is media, the rest of it is not."""
 # fmt: on

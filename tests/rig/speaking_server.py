@@ -3,8 +3,9 @@
 
 ``FAULT:part`` gives a part of the speech. ``SILENT`` in a text makes it give an output without speech.
 
-Media in a chat are for the second stage, which is called what a model is that imitates a voice. The tokenizer counts as
-a Mistral one, and the model of realtime sessions refuses all audio.
+Media in a chat are for the second stage, which is called what a model is that imitates a voice, unless their part has
+no type: then for the first, whose model takes any, as far as vLLM reads them, for it has no processor. The tokenizer
+counts as a Mistral one, and the model of realtime sessions refuses all audio.
 """
 
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
+from vllm.entrypoints.chat_utils import AsyncMultiModalItemTracker
 from vllm.entrypoints.speech_to_text.realtime.serving import OpenAIServingRealtime
 from vllm_omni.entrypoints.openai import serving_chat
 from vllm_omni.outputs import OmniRequestOutput
@@ -59,6 +61,12 @@ class Listener:
         yield None
 
 
+def take(self: AsyncMultiModalItemTracker, modality: str, item: Any) -> None:
+    if "FAULT" in item.args[0]:
+        raise RuntimeError("the model fails at /srv/private")
+    self._items_by_modality[modality].append(item)
+
+
 def speaking(model: str) -> SpeakingEngine:
     reading, giving = Stage(0, "llm", "text", is_comprehension=True), Stage(1, "diffusion", "audio")
     reading.input_modalities = ["text"]  # type: ignore[attr-defined]
@@ -70,5 +78,6 @@ def speaking(model: str) -> SpeakingEngine:
 if __name__ == "__main__":
     serving_chat.MistralTokenizer = PreTrainedTokenizerBase
     OpenAIServingRealtime.model_cls = Listener
+    AsyncMultiModalItemTracker.add = take
     scripted.ENGINES = {sys.argv[1]: speaking}
     scripted.run(sys.argv[1], sys.argv[2:])

@@ -180,6 +180,12 @@ def test_a_sleep_that_the_engine_does_not_answer(migrated: Server) -> None:
     assert send(migrated.url, video()).status == 200
 
 
+def test_a_sleep_of_no_stage(migrated: Server) -> None:
+    """Nothing sleeps, so requests are admitted as before; on stock every later one waits for ever."""
+    assert send(migrated.url, sleep()).status == 200
+    assert send(migrated.url, video()).status == 200
+
+
 def test_a_sleep_of_a_stage_that_is_not_there(migrated: Server) -> None:
     verify(send(migrated.url, sleep(99)), wrong("stage_ids"))
     assert send(migrated.url, video()).status == 200

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from calls import chat, images
+from calls import chat, completions, images
 from cases import now
 from conftest import Servers
 from contract import nothing_leaks, verify
 from lifecycle import PATIENCE_S, health, kill, outcome, play
-from support import SIX, Call, send
+from support import SIX, Call, post, send
 
 from vllm_omni_errors.stage_deadline import LIMIT
 from vllm_omni_rig.server import Server
@@ -59,8 +59,8 @@ def test_the_ar_stage_dies(fresh_server: Start) -> None:
 
 @pytest.fixture(scope="module")
 def timed(servers: Servers) -> Iterator[Server]:
-    """Two stages that have a deadline."""
-    server = servers.start("migrated", environment={LIMIT: str(LIMIT_S)})
+    """Two stages that have a deadline, and vLLM's routes for development."""
+    server = servers.start("migrated", environment={LIMIT: str(LIMIT_S), "VLLM_SERVER_DEV_MODE": "1"})
     yield server
     kill(server)
     server.stop()
@@ -84,6 +84,27 @@ def test_a_frozen_stage_is_a_timeout_until_it_goes_on(timed: Server, call: Call,
     assert answer.error["message"] == f"Stage {stage} did not finish within {LIMIT_S} s."
     assert took_s >= LIMIT_S
     assert outcome(timed.url, images("after")).status == 200
+
+
+ROUTES = (images("x"), chat("x"), chat("x", stream=True), completions(prompt="x", max_tokens=2))
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_request_while_a_stage_sleeps(timed: Server, stage: int) -> None:
+    """vLLM's own route `/resume` opens an engine of which a stage still sleeps: 503 until it is awake.
+
+    On stock 500 with the internal tags, and of a stream 200 with an error in it.
+    """
+    opened = post("/resume", {})
+    assert send(timed.url, post("/v1/omni/sleep", {"stage_ids": [stage], "level": 1})).status == 200
+    assert send(timed.url, opened).status == 200
+    for call in ROUTES:
+        answer = send(timed.url, call)
+        verify(answer, now(503, "ServiceUnavailableError"))
+        assert answer.counted == ("5xx",)
+    assert send(timed.url, post("/v1/omni/wakeup", {"stage_ids": [stage]})).status == 200
+    assert send(timed.url, opened).status == 200
+    assert send(timed.url, images("after")).status == 200
 
 
 def test_the_diffusion_stage_is_killed(timed: Server) -> None:

@@ -20,7 +20,7 @@ from contract import client_error, nothing_leaks, verify, verify_client
 from conversation import Conversation, converse
 from failures_table import MIGRATED as EXPECTED
 from failures_table import NAMES
-from seam_cases import SPEAKING, SeamCase
+from seam_cases import FIRST_STAGE, SPEAKING, SeamCase, part, untyped
 from speaking import batch, events, generate, raw_stream, speech, upload, wav
 from support import Answer, Answers, Call, get, post, seen, send, send_all, shape
 from test_contract_media import closed_port, media  # noqa: F401
@@ -561,7 +561,7 @@ def test_a_successful_answer_is_that_of_stock(
 # ---- what vLLM's code refuses of media, tool calls and audio ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", SPEAKING, ids=str)
+@pytest.mark.parametrize("case", [*SPEAKING, *FIRST_STAGE], ids=str)
 def test_what_vllm_refuses(speakers: Server, case: SeamCase) -> None:
     """Contract, section 4: each seam converts, whatever raw type vLLM has for it (seam_cases.py)."""
     answer = send(speakers.url, case.call)
@@ -569,10 +569,23 @@ def test_what_vllm_refuses(speakers: Server, case: SeamCase) -> None:
     assert answer.counted == ("4xx",)
 
 
-def test_media_of_a_chat_that_cannot_be_fetched_now(speakers: Server) -> None:
-    answer = send(speakers.url, chat("hi", ref_audio=f"http://127.0.0.1:{closed_port()}/x.wav"))
-    verify(answer, FAILED)
-    assert answer.error["message"] == TRANSIENT_MEDIA
+@pytest.mark.parametrize("name", ["image_url", "audio_url", "video_url"])
+@pytest.mark.parametrize("path", ["/404", "/garbage.png", "/text.html", "/empty.png"])
+def test_a_url_of_a_chat_that_leads_to_no_media(speakers: Server, media: str, path: str, name: str) -> None:  # noqa: F811
+    """M15: for the first stage and for a later one."""
+    for call in (untyped(name, media + path), part(name, media + path)):
+        answer = send(speakers.url, call)
+        verify(answer, now(422, "UnprocessableEntityError", name))
+        nothing_leaks(answer.text, ["rig-password-4711", "127.0.0.1"])
+
+
+def test_media_of_a_chat_that_cannot_be_fetched_now(speakers: Server, media: str) -> None:  # noqa: F811
+    """A voice from a server that refuses, media for the first stage from one that breaks off."""
+    voice = chat("hi", ref_audio=f"http://127.0.0.1:{closed_port()}/x.wav")
+    for call in (voice, untyped("audio_url", f"{media}/half")):
+        answer = send(speakers.url, call)
+        verify(answer, FAILED)
+        assert answer.error["message"] == TRANSIENT_MEDIA
 
 
 async def test_audio_of_a_session_that_the_model_does_not_take(speakers: Server) -> None:

@@ -129,12 +129,244 @@ ROWS: Mapping[str, tuple[str, ...]] = {
 """Place → a case of a table whose two answers differ, an exception raised on a route, a route without its handler, or a
 test of stock and one of migrated."""
 
-REFERENCES = sorted({reference for references in ROWS.values() for reference in references})
+FRAGMENTS: Mapping[str, tuple[str, ...]] = {
+    "asleep": (
+        "test_contract_places::test_stock_loses_it + test_contract_lifecycle::test_a_request_while_a_stage_sleeps",
+    ),
+    "batch-errors": (
+        "cases.TWO_STAGES: batch: prompt too long",
+        "cases.TWO_STAGES: batch: output that cannot be encoded",
+    ),
+    "client-errors-of-other-routes": (
+        "raised: chat: OmniClientError404",
+        "test_baseline_failures::test_every_exception_with_two_stages"
+        " + test_contract_failures::test_an_exception_at_the_front_has_its_own_status_and_type",
+    ),
+    "deferred-media": (
+        "test_contract_speech::test_what_vllm_refuses",
+        "test_contract_speech::test_media_of_a_chat_that_cannot_be_fetched_now",
+        "test_contract_speech::test_a_url_of_a_chat_that_leads_to_no_media",
+    ),
+    "dropped-input": (
+        "cases.ONE_STAGE: chat: image that is none",
+        "cases.ONE_STAGE: chat: size that is no size",
+        "cases.ONE_STAGE: chat: LoRA without name",
+        "cases.ONE_STAGE: chat: no messages",
+    ),
+    "duplex-errors": (
+        "test_contract_duplex::test_a_session_that_cannot_be_had",
+        "test_contract_duplex::test_a_message_that_fails_in_a_session",
+    ),
+    "edits-error-of-a-stage": ("cases.TWO_STAGES: edits: prompt too long",),
+    "first-stage-media": (
+        "test_contract_speech::test_what_vllm_refuses",
+        "test_contract_speech::test_a_url_of_a_chat_that_leads_to_no_media",
+        "test_contract_speech::test_media_of_a_chat_that_cannot_be_fetched_now",
+    ),
+    "generator-device": (
+        "cases.TWO_STAGES: images: device that there is not",
+        "cases.ONE_STAGE: images: device that there is not",
+        "cases.ONE_STAGE: edits: device that there is not",
+    ),
+    "invocations": (
+        "cases.ONE_STAGE: invocations: a prompt, not served",
+        "test_contract_http::test_a_chat_body_by_invocation_of_a_diffusion_server",
+    ),
+    "lora-adapters": ("test_contract_control::test_on_stock + test_an_adapter_on_a_server_of_one_diffusion_model",),
+    "lost-stage": (
+        "test_baseline_lifecycle::test_the_diffusion_stage_is_killed"
+        " + test_contract_lifecycle::test_the_diffusion_stage_is_killed",
+    ),
+    "media-transient": (
+        "test_contract_media::test_stock_took_every_failure_for_the_clients + test_an_edit_of_a_url",
+        "test_contract_media::test_an_edit_of_a_url_that_refuses",
+    ),
+    "media-unprocessable": (
+        "cases.ONE_STAGE: edits: upload that is no image",
+        "cases.TWO_STAGES: edits: truncated upload",
+        "test_contract_media::test_stock_took_every_failure_for_the_clients + test_an_edit_of_a_url",
+    ),
+    "missing-chat-handler": ("unavailable: chat", "unavailable: chat batch"),
+    "missing-upstream-handler": (
+        "cases.ONE_STAGE: tokenize: not served",
+        "cases.ONE_STAGE: detokenize: not served",
+        "cases.ONE_STAGE: completions: not served",
+        "cases.ONE_STAGE: responses: not served",
+        "cases.ONE_STAGE: messages: not served",
+        "cases.TWO_STAGES: scoring: not served",
+    ),
+    "negative-prompt": (
+        "cases.TWO_STAGES: images: negative prompt too long",
+        "cases.TWO_STAGES: edits: negative prompt too long",
+        "cases.TWO_STAGES: chat: negative prompt too long",
+    ),
+    "no-image": ("cases.ONE_STAGE: images: no image", "cases.TWO_STAGES: batch: no image"),
+    "no-messages": ("cases.TWO_STAGES: chat: no messages",),
+    "output-conversion": (
+        "cases.ONE_STAGE: images: output of a wrong dtype",
+        "raised: images: ValueError",
+        "raised: chat: ValueError",
+    ),
+    "preprocessing": ("test_contract_places::test_a_failure_keeps_what_it_is",),
+    "prompt-too-long": (
+        "cases.TWO_STAGES: images: prompt too long",
+        "cases.TWO_STAGES: edits: prompt too long",
+        "cases.TWO_STAGES: chat: prompt too long",
+    ),
+    "request-reading": (
+        "cases.TWO_STAGES: images: empty prompt",
+        "cases.TWO_STAGES: images: prompt with a lone surrogate",
+        "cases.TWO_STAGES: chat: min_tokens over max_tokens",
+        "cases.TWO_STAGES: chat: unknown stage parameter",
+        "cases.TWO_STAGES: chat: template that raises",
+    ),
+    "rollout-not-served": ("cases.TWO_STAGES: rollout: not served",),
+    "rollout-steps": (
+        "test_contract_control.STEPS: inference fails",
+        "test_contract_control.STEPS: a stage that is not there",
+        "test_contract_control.STEPS: a raw ValueError",
+        "test_contract_control.REQUESTS: model that is not served",
+    ),
+    "sampling-parameters": ("cases.TWO_STAGES: chat: temperature -3", "cases.TWO_STAGES: batch: temperature -3"),
+    "seams": ("test_contract_seams::test_answer_with_two_stages", "test_contract_seams::test_answer_with_one_stage"),
+    "several-workers": ("test_contract_control::test_on_stock + test_what_one_of_several_workers_cannot_do",),
+    "sleep": (
+        "test_contract_control::test_on_stock_every_later_request_waits_for_ever"
+        " + test_a_sleep_that_the_engine_does_not_answer + test_a_sleep_of_no_stage",
+        "test_contract_control::test_on_stock + test_a_profiler_that_the_engine_does_not_answer_for",
+        "test_contract_control::test_a_profile_of_a_stage_that_is_not_there",
+    ),
+    "sockets-errors": (
+        "test_contract_sockets::test_stock + test_any_other_error_ends_the_session_with_its_event_and_its_code",
+    ),
+    "sockets-malformed": ("test_contract_sockets::test_stock + test_a_mistake_is_answered_and_the_session_goes_on",),
+    "sockets-no-success-after-error": (
+        "test_baseline_streams::test_a_failed_sentence_on_the_speech_socket_is_followed_by_success_events"
+        " + test_contract_sockets::test_any_other_error_ends_the_session_with_its_event_and_its_code",
+    ),
+    "sockets-unavailable": (
+        "test_contract_sockets::test_stock + test_what_this_server_will_never_have_is_an_http_answer",
+    ),
+    "speech-batch": (
+        "test_contract_speech.WRONG: batch: every item fails",
+        "test_contract_speech.WRONG_DIFFUSION: batch: not served",
+    ),
+    "speech-events": (
+        "test_contract_speech::test_stock_makes_a_server_error_of_every_failure"
+        " + test_events_end_in_the_error_that_an_answer_would_have_been",
+    ),
+    "speech-media": ("test_contract_speech::test_reference_audio", "test_contract_speech.WRONG: voices: no audio"),
+    "speech-missing-handler": (
+        "unavailable: speech",
+        "unavailable: speech batch",
+        "unavailable: audio",
+        "unavailable: voices",
+    ),
+    "speech-server-errors": (
+        "test_contract_speech.WRONG: speech: no audio",
+        "test_contract_speech.WRONG_DIFFUSION: speech: raw error",
+        "test_contract_speech.WRONG: audio: not served by this pipeline",
+    ),
+    "speech-streams": (
+        "test_contract_speech.WRONG: events: a stage fails",
+        "test_contract_speech.WRONG: raw: a stage fails",
+    ),
+    "speech-unknown": (
+        "test_contract_speech.WRONG_DIFFUSION: speech: unknown model",
+        "test_contract_speech.WRONG_DIFFUSION: speech: unknown voice",
+        "test_contract_speech.WRONG_DIFFUSION: audio: unknown model",
+    ),
+    "stage-deadline": (
+        "test_baseline_lifecycle::test_a_frozen_stage_answers_nobody"
+        " + test_contract_lifecycle::test_a_frozen_stage_is_a_timeout_until_it_goes_on",
+    ),
+    "stage-errors": (
+        "test_baseline_failures::test_every_exception_with_two_stages"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "stage-input": (
+        "test_baseline_lifecycle::test_the_stage_input_processor_raises"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "stage-unavailable": (
+        "test_baseline_lifecycle::test_the_ar_stage_dies + test_contract_lifecycle::test_the_ar_stage_dies",
+    ),
+    "streams-first-event": (
+        "cases.TWO_STAGES: chat stream: prompt too long",
+        "test_baseline_streams::test_a_completion_stream_that_fails_before_its_first_token_is_a_bare_done"
+        " + test_contract_streams::test_case_s05_a_completion_stream_of_nothing_is_a_failure",
+    ),
+    "streams-terminal-event": (
+        "test_baseline_streams::test_a_responses_stream_that_fails_breaks_off"
+        " + test_contract_streams::test_case_s11_a_response_that_fails_says_so_to_the_official_client",
+        "test_baseline_streams::test_error_event_of_a_stream"
+        " + test_contract_matrix::test_a_failure_is_told_alike_on_every_transport",
+    ),
+    "tokenize-template": (
+        "test_baseline_http::test_a_broken_template_is_counted_as_a_server_error_although_the_client_gets_400"
+        " + test_contract_http::test_counts_with_two_stages",
+    ),
+    "typed-errors-of-the-engine": (
+        "raised: images: VLLMNotFoundError",
+        "raised: images: OmniConflictError",
+        "raised: images: OmniClientError503",
+        "raised: chat: StageUnavailableError",
+    ),
+    "undecodable-message": ("test_contract_stages::test_a_failing_request_harms_no_neighbour",),
+    "unknown-model-diffusion-chat": ("cases.ONE_STAGE: chat: unknown model",),
+    "unknown-model-images": ("cases.ONE_STAGE: images: unknown model", "cases.TWO_STAGES: edits: unknown model"),
+    "unreadable-bodies": (
+        "cases.TWO_STAGES: invocations: nested too deeply",
+        "test_contract_http::test_a_body_that_is_no_request_is_a_400_that_does_not_quote_it",
+    ),
+    "video-content": (
+        "test_contract_videos::test_the_content_of_a_failed_job_is_its_error",
+        "test_contract_videos::test_the_content_of_a_running_job_is_a_conflict",
+    ),
+    "video-jobs": (
+        "test_contract_videos::test_stock_answered_for_a_failed_job_as_if_the_request_had_failed"
+        " + test_a_failed_job_shows_its_error",
+    ),
+    "video-media": (
+        "test_contract_videos.REQUESTS: truncated image",
+        "test_contract_videos.REQUESTS: video that is none",
+        "test_contract_videos::test_stock_took_every_failing_source_for_the_clients + test_case_m15_media_behind_a_url",
+    ),
+    "video-requests": (
+        "test_contract_videos.REQUESTS: unknown model",
+        "test_contract_videos.REQUESTS: size of nothing",
+        "test_contract_videos.REQUESTS: length of 400 digits",
+        "test_contract_videos.REQUESTS: codec option that the encoder does not know",
+    ),
+    "video-sync-failures": (
+        "test_contract_videos.FAILURES: the engine's own timeout",
+        "test_contract_videos.FAILURES: a conflict",
+        "test_contract_videos.FAILURES: a client error with a server's status",
+        "test_contract_control::test_the_deadline_of_a_video_that_is_waited_for",
+    ),
+    "voices": (
+        "test_contract_speech::test_a_full_store_of_voices_is_a_conflict",
+        "test_contract_speech::test_a_stored_voice_that_is_spoilt_is_the_servers_failure",
+        "test_contract_speech.WRONG: voices: embedding nested too deep",
+    ),
+}
+"""Fragment of a changed status → what shows it on the real server, as above."""
+
+REFERENCES = sorted(
+    {reference for table in (ROWS, FRAGMENTS) for references in table.values() for reference in references}
+)
 
 
 def functions_of(module: str) -> set[str]:
     tree = ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_changed_status_is_shown() -> None:
+    fragments = (HERE.parents[1] / "newsfragments").rglob("*.status-change.md")
+    assert sorted(FRAGMENTS) == sorted(
+        path.name.removeprefix("+").removesuffix(".status-change.md") for path in fragments
+    )
 
 
 @pytest.mark.parametrize("reference", [each for each in REFERENCES if "::" not in each])

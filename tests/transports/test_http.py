@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 from error_site import Site, build_upstream
-from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from inline_snapshot import snapshot
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -395,6 +395,29 @@ def test_case_z07_a_body_that_is_not_json_is_refused_without_being_quoted(
 def test_vllms_own_check_of_the_content_type_is_a_sentence(upstream_site: Site) -> None:
     answer = upstream_site.client.post("/tokenize", content=b"\x89PNG", headers={"content-type": "image/png"})
     assert answer.json()["error"]["message"] == "Unsupported Media Type: Only 'application/json' is allowed"
+
+
+@pytest.mark.parametrize("module", ["vllm.entrypoints", "vllm_omni.entrypoints"])
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"\xff secret", b"{ secret"], ids=["nested", "not UTF-8", "no JSON"]
+)
+def test_case_z07_a_body_that_an_endpoint_reads_by_itself_is_the_clients_too(
+    plain: Plain, content: bytes, module: str
+) -> None:
+    """As where FastAPI reads it; but a failure after the body was read is not of the body."""
+
+    async def endpoint(request: Request) -> Any:
+        return (await request.json()).real.upper()
+
+    endpoint.__module__ = module
+    app = FastAPI()
+    app.add_api_route("/own", endpoint, methods=["POST"])
+    client = plain(app, raw_mapping=False).client
+    answer = client.post("/own", content=content)
+    assert answer.status_code == answer.json()["error"]["code"] == 400
+    assert "secret" not in answer.text
+    assert "codec" not in answer.text
+    assert client.post("/own", content=b"5").status_code == 500
 
 
 # --- raw exceptions, by route ---

@@ -75,7 +75,7 @@ PATCHES: tuple[Patch, ...] = (
         "OmniClientError becomes a VLLMClientError instead of a ValueError, with everything that serving code raises"
         " or catches importable from vllm_omni.errors. One handler renders every error that reaches the application;"
         " code that is not migrated yet and relied on the old parent names the type.",
-        statuses=("client-errors-of-other-routes", "tokenize-template"),
+        statuses=("client-errors-of-other-routes", "tokenize-template", "unreadable-bodies"),
         tests=("test_contract_http.py",),
     ),
     Patch(
@@ -175,6 +175,7 @@ PATCHES: tuple[Patch, ...] = (
         "Engine, executor, workers and stage processes of diffusion keep the class, the status and the parameter of an"
         " error instead of a text, and tell a request's failure from the end of the stage.",
         paths=("diffusion/[!m]*",),
+        statuses=("generator-device",),
         tests=("test_contract_stages.py", "test_contract_places.py"),
     ),
     Patch(
@@ -257,7 +258,7 @@ PATCHES: tuple[Patch, ...] = (
         "Every call that hands a request to vLLM's request-reading code was reviewed against vLLM 0.30.0: what it"
         " raises raw for a client's mistake becomes 400 or 422 with its parameter there. A raw exception on a route"
         " of vLLM-Omni is an unknown failure of the server now, 500; on vLLM's own routes its mapping stays.",
-        statuses=("asleep", "deferred-media", "negative-prompt"),
+        statuses=("asleep", "deferred-media", "first-stage-media", "negative-prompt"),
         tests=("test_contract_seams.py", "test_upstream_routes.py"),
     ),
 )

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from types import CodeType
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException, WebSocketException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Scope
@@ -30,6 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from vllm_omni_errors import catalogue, convert, metrics, public_text, tracing, upstream
 from vllm_omni_errors.details import OmniErrorDetails
+from vllm_omni_errors.seams import converts_media
 
 from . import envelope, openapi, request
 
@@ -46,6 +48,7 @@ _ALWAYS_HANDLED: tuple[type[Exception], ...] = (
 )
 UNREADABLE = "The request's body cannot be read."
 _READS_BODY = request_body_to_args.__code__
+_READS_JSON = Request.json.__code__
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
@@ -74,6 +77,7 @@ def install(
         raise upstream.InstallError(f"install() needs a FastAPI or Starlette application, not a {type(app).__name__}.")
     if seams is not None:
         upstream.require_version(seams)
+        upstream.watch_media_connectors(converts_media)
     upstream.share_logging(logger)
     upstream.apply_overrides({"sanitize_message": public_text.sanitize, "create_error_response": render})
     boundary = Boundary(app, raw_mapping=raw_mapping, reviewed=frozenset(reviewed))
@@ -182,7 +186,7 @@ class Boundary:
         """The record of an exception that reached the boundary, under the id that the client knows the request by."""
         current = request.current(scope)
         raw = self._maps_raw(scope)
-        if not raw and _failed_in_the_body(exc):
+        if _is_no_json(exc) or (not raw and _failed_in_the_body(exc)):
             exc = upstream.VLLMValidationError(UNREADABLE)
         details = convert.to_details(exc, raw=raw)
         current.error = replace(details, request_id=current.known_id or details.request_id or current.error_id)
@@ -262,7 +266,19 @@ def _failed_in_the_body(exc: BaseException) -> bool:
     """
     if catalogue.row_for(type(exc)) is not catalogue.ANYTHING_ELSE or not isinstance(exc, Exception):
         return False
-    return any(frame.f_code is _READS_BODY for frame, _ in traceback.walk_tb(exc.__traceback__))
+    return _passed(exc, _READS_BODY)
+
+
+def _is_no_json(exc: BaseException) -> bool:
+    """Whether an endpoint that reads the body itself failed at it: not UTF-8, not JSON, or nested too deeply.
+
+    FastAPI answers the same body with 400 where it reads it (``fastapi/routing.py:445``).
+    """
+    return isinstance(exc, ValueError | RecursionError) and _passed(exc, _READS_JSON)
+
+
+def _passed(exc: BaseException, code: CodeType) -> bool:
+    return any(frame.f_code is code for frame, _ in traceback.walk_tb(exc.__traceback__))
 
 
 def _response(details: OmniErrorDetails, exc: Exception) -> JSONResponse:

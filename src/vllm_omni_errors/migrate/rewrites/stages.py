@@ -2069,6 +2069,59 @@ class NemotronTimeline(_NotSaidAnyMore):
     """
 
 
+class _ChosenDevice(_Stages, WrapCallee):
+    """A device for random numbers that torch does not have in the stage was reported as the server's failure."""
+
+    callee = "torch.Generator"
+    wrapper = "on_chosen_device"
+    arguments = ", sampling_params.generator_device"
+    imports = (("vllm_omni_errors.seams", "on_chosen_device"),)
+    before = """
+        def start(sampling_params):
+            return torch.Generator(device=sampling_params.generator_device)
+    """
+    after = """
+        from vllm_omni_errors.seams import on_chosen_device
+
+
+        def start(sampling_params):
+            return on_chosen_device(torch.Generator, sampling_params.generator_device)(
+                device=sampling_params.generator_device
+            )
+    """
+
+
+class GeneratorOfTheRunner(_ChosenDevice):
+    __doc__ = _ChosenDevice.__doc__
+    module = "diffusion/worker/diffusion_model_runner.py"
+    function = "DiffusionModelRunner._initialize_generator"
+
+
+class GeneratorOfDiffusers(_ChosenDevice):
+    __doc__ = _ChosenDevice.__doc__
+    module = "diffusion/models/diffusers_adapter/pipeline_diffusers_adapter.py"
+    function = "DiffusersAdapterPipeline._build_call_kwargs"
+    arguments = ", sampling.generator_device"
+    hits = 2
+    before = """
+        def start(sampling):
+            if sampling.seed is None:
+                return torch.Generator(device=sampling.generator_device)
+            return torch.Generator(device=sampling.generator_device).manual_seed(sampling.seed)
+    """
+    after = """
+        from vllm_omni_errors.seams import on_chosen_device
+
+
+        def start(sampling):
+            if sampling.seed is None:
+                return on_chosen_device(torch.Generator, sampling.generator_device)(device=sampling.generator_device)
+            return on_chosen_device(torch.Generator, sampling.generator_device)(
+                device=sampling.generator_device
+            ).manual_seed(sampling.seed)
+    """
+
+
 STAGES: tuple[type[Rewrite], ...] = tuple(
     found
     for found in list(vars().values())
