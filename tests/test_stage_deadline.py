@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vllm_omni_errors import stage_deadline
-from vllm_omni_errors.stage_deadline import LIMIT, late_requests, limit_s
+from vllm_omni_errors.stage_deadline import LIMIT, exit_unless_limit_is_valid, late_requests, limit_s
 
 
 @dataclass
@@ -120,3 +120,18 @@ def test_a_limit_that_is_none_is_refused_with_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setenv(LIMIT, written)
     with pytest.raises(ValueError, match=f"{LIMIT} is '{written}'; set it to a positive number"):
         limit_s()
+
+
+@pytest.mark.parametrize("written", ["0", "soon"])
+def test_a_program_ends_with_the_sentence(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv(LIMIT, written)
+    with pytest.raises(SystemExit) as ended:
+        exit_unless_limit_is_valid()
+    sentence = f"{LIMIT} is '{written}'; set it to a positive number of seconds, or not at all."
+    assert ended.value.code == f"vllm-omni: {sentence}"
+
+
+@pytest.mark.parametrize("written", ["", "2.5"])
+def test_a_program_with_a_valid_limit_goes_on(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv(LIMIT, written)
+    exit_unless_limit_is_valid()

@@ -140,7 +140,23 @@ def test_a_message_that_can_be_decoded_is_as_it_was() -> None:
     assert readable(msgspec.msgpack.decode)(msgspec.msgpack.encode(message)) == message
 
 
-@pytest.mark.parametrize("raw", [b"", b"\xc1", broken({"output": 5}), b"\xaarequest_id\xda"])
-def test_a_message_of_nobody_raises_as_before(raw: bytes) -> None:
-    with pytest.raises(msgspec.DecodeError):
-        readable(msgspec.msgpack.decode)(raw)
+@pytest.mark.parametrize("raw", [b"", b"\xc1", broken({"output": 5}), b"\xaarequest_id\xda", b"\x05", b"\x90"])
+def test_a_message_of_nobody_is_nobodys_failure(raw: bytes) -> None:
+    """I02: the reader goes on, and answers nobody."""
+    told = readable(msgspec.msgpack.decode)(raw)
+    assert (told["type"], told["request_id"], told["rpc_id"]) == ("error", None, None)
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id", "rpc_id"),
+    [
+        ({"type": "result", "request_id": "a"}, "a", None),
+        ({"type": "rpc_result", "rpc_id": "call"}, None, "call"),
+        (["request_id", "a"], "a", None),
+    ],
+)
+def test_a_message_that_lacks_what_its_reader_takes_is_the_failure_of_its_request(
+    message: Any, request_id: str | None, rpc_id: str | None
+) -> None:
+    told = readable(msgspec.msgpack.decode)(msgspec.msgpack.encode(message))
+    assert (told["type"], told["request_id"], told["rpc_id"]) == ("error", request_id, rpc_id)

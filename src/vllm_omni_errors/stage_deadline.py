@@ -4,6 +4,7 @@
 import asyncio
 import math
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Protocol
 from .exceptions import OmniStageTimeoutError
 from .stage import deadline
 
-__all__ = ["LIMIT", "late_requests", "limit_s"]
+__all__ = ["LIMIT", "exit_unless_limit_is_valid", "late_requests", "limit_s"]
 
 LIMIT = "VLLM_OMNI_STAGE_TIMEOUT_S"
 """Environment variable: seconds that a stage has for a request; no limit if it is not set."""
@@ -50,6 +51,14 @@ def limit_s() -> float | None:
         if 0 < (seconds := float(written)) < math.inf:
             return seconds
     raise ValueError(f"{LIMIT} is {written!r}; set it to a positive number of seconds, or not at all.")
+
+
+def exit_unless_limit_is_valid() -> None:
+    """For a program that reads its arguments: end it with one sentence, exit code 1, where :func:`limit_s` raises."""
+    try:
+        limit_s()
+    except ValueError as exc:
+        sys.exit(f"vllm-omni: {exc}")
 
 
 async def late_requests(

@@ -87,26 +87,37 @@ def call_error(method: str, answer: object) -> Exception:
     return OmniServerError(f"The call {method} failed in a stage.")
 
 
-def readable(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A decoder of the messages between a stage and its client: one that cannot be decoded is the failure of the
-    request, or of the call, whose id can be found in its bytes (contract, section 8).
+_NEEDED = {"result": ("output",), "rpc_result": ("rpc_id", "result")}
+"""Type of a message → what its receiver takes out of it. Source: ``diffusion/stage_diffusion_client.py:240``."""
 
-    What comes instead is the stage's own message about a failure. Without an id the decoder's exception passes: nobody
-    knows whom to answer.
+
+def readable(decode: Callable[[bytes], Any]) -> Callable[[bytes], dict[str, Any]]:
+    """A decoder of the messages between a stage and its client that never raises: one that cannot be decoded, or is no
+    message, is the failure of the request, or of the call, whose id can be found in its bytes (contract, section 8).
+
+    What comes instead is the stage's own message about a failure. Without an id it is nobody's: whoever waits for it is
+    not known, and the others must not pay for it.
     """
 
-    def decoding(raw: bytes) -> Any:
+    def decoding(raw: bytes) -> dict[str, Any]:
         try:
-            return decode(raw)
+            return _checked(decode(raw))
         except Exception as exc:
             ids = {name: _named(raw, name) for name in ("request_id", "rpc_id")}
-            if not any(ids.values()):
-                raise
             metrics.count_broken_record("decode")
             details = stage.normalize(exc, request_id=ids["request_id"])
             return {"type": "error", **wire.to_fields(details), **ids}
 
     return decoding
+
+
+def _checked(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise TypeError(f"a message between stages must be a map, not {type(message).__name__}")
+    for name in _NEEDED.get(message.get("type", ""), ()):
+        if name not in message:
+            raise KeyError(name)
+    return message
 
 
 def _named(raw: bytes, key: str) -> str | None:

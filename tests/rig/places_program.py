@@ -6,19 +6,23 @@ their own code runs, with stand-ins for what they are given.
 """
 
 import asyncio
+import concurrent.futures
 import json
+import os
 import queue
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from vllm_omni_rig.failures import make
+from vllm_omni_errors.stage_deadline import LIMIT
+from vllm_omni_rig.failures import CANARIES, make
 
 REFUSED = "GuardrailViolationError"
 UNKNOWN = "RuntimeError"
 PASSED = "passed"
 HANG_S = 5.0
+LATE = "late: " + " ".join(CANARIES.values())
 TRACEBACK = "Traceback (most recent call last): ..."
 
 
@@ -338,6 +342,229 @@ def partly_asleep() -> Any:
     return asyncio.run(generate())
 
 
+async def never(*_: Any, **__: Any) -> None:
+    await asyncio.sleep(HANG_S)
+
+
+def call_that_the_engine_does_not_answer() -> Any:
+    """A control call from the API process."""
+    from vllm_omni.engine.rpc_result_router import CorrelatedRpcClient
+
+    client = CorrelatedRpcClient(queue.Queue(), queue.Queue())
+    return raised(lambda: client.execute(("a", "b"), object(), timeout=0.01, timeout_message=LATE))
+
+
+def call_that_workers_do_not_answer() -> Any:
+    """A control call from a diffusion stage to its workers."""
+    from vllm_omni.diffusion.diffusion_engine import DiffusionEngine
+
+    task = SimpleNamespace(future=concurrent.futures.Future())
+    engine = SimpleNamespace(_loop_started=True, _submit_rpc=lambda *_: task)
+    return raised(lambda: DiffusionEngine.collective_rpc(engine, "load", timeout=0.01))
+
+
+def awaited_call_that_workers_do_not_answer() -> Any:
+    from vllm_omni.diffusion.diffusion_engine import DiffusionEngine
+
+    async def started() -> None:
+        """The loop runs."""
+
+    task = SimpleNamespace(future=concurrent.futures.Future())
+    engine = SimpleNamespace(_check_and_start_background_loop=started, _submit_rpc=lambda *_: task)
+    return raised(lambda: asyncio.run(DiffusionEngine.async_collective_rpc(engine, "load", timeout=0.01)))
+
+
+def call_that_a_stage_does_not_answer() -> Any:
+    """A control call to the process of a diffusion stage."""
+    from vllm_omni.diffusion.stage_diffusion_client import StageDiffusionClient
+    from vllm_omni.distributed.omni_connectors.utils.serialization import OmniMsgpackEncoder
+
+    alive = SimpleNamespace(proc=SimpleNamespace(is_alive=lambda: True, exitcode=None))
+    client = SimpleNamespace(
+        _encoder=OmniMsgpackEncoder(),
+        _request_socket=SimpleNamespace(send=lambda _: None),
+        _pending_rpcs=set(),
+        _rpc_results={},
+        _drain_responses=lambda: None,
+        _proc_manager=alive,
+        _engine_dead=False,
+        _response_poller=SimpleNamespace(poll=lambda **_: asyncio.sleep(0.02)),
+    )
+    return raised(lambda: asyncio.run(StageDiffusionClient.collective_rpc_async(client, "load", timeout=0.01)))
+
+
+def pause_that_waits_for_a_receive() -> Any:
+    from vllm_omni.diffusion.worker.diffusion_worker import DiffusionWorker
+
+    manager = SimpleNamespace(wait_prefetch=lambda **_: False)
+    worker = SimpleNamespace(model_runner=SimpleNamespace(kv_transfer_manager=manager))
+    return raised(lambda: DiffusionWorker.synchronize_device(worker, timeout=0.01))
+
+
+def answer_of_a_replica(method: str, **client: Any) -> Any:
+    """What `AsyncOmni` makes of the answer of a replica that failed in a control call."""
+    from vllm_omni.engine.orchestrator import OrchestratorBase
+    from vllm_omni.engine.stage_pool import StagePool
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    pool = StagePool.__new__(StagePool)
+    pool.__dict__.update(stage_id=1, clients=[SimpleNamespace(**client)])
+    sink = Sink()
+    orchestrator = SimpleNamespace(stage_pools=[pool], num_stages=1, rpc_async_queue=sink, _stage_input_processors={})
+
+    async def ask(*, method: str, timeout: float | None = None, **_: Any) -> list[Any]:
+        message = SimpleNamespace(
+            rpc_id="call", method=method, timeout=timeout, args=(), kwargs={"clear_cache": False}, stage_ids=None
+        )
+        await OrchestratorBase._handle_collective_rpc(orchestrator, message)
+        answers: list[Any] = sink.items[0].results
+        return answers
+
+    omni = SimpleNamespace(collective_rpc=ask)
+    return raised(lambda: asyncio.run(AsyncOmni._engine_core_rpc(omni, method, stage_ids=[1], timeout=0.01)))
+
+
+def pause_that_a_language_stage_does_not_answer() -> Any:
+    return answer_of_a_replica("pause_scheduler", pause_scheduler_async=never, stage_type="llm")
+
+
+def reset_that_a_language_stage_does_not_answer() -> Any:
+    return answer_of_a_replica("reset_mm_cache", reset_mm_cache_async=never, stage_type="llm")
+
+
+def pause_that_a_stage_refuses() -> Any:
+    async def refuse(**_: Any) -> None:
+        raise refused()
+
+    return answer_of_a_replica("pause_scheduler", collective_rpc_async=refuse, stage_type="diffusion")
+
+
+def session_without_a_stage() -> Any:
+    """A duplex session is opened, and a stage has no live replica; stock has no word of its own for it."""
+    from vllm_omni.engine.duplex.session.manager import DuplexSessionManager
+    from vllm_omni.engine.duplex_orchestrator import DuplexOrchestrator
+
+    from vllm_omni_errors.transports.realtime import duplex_error
+
+    evicted = SimpleNamespace(stage_pools=[SimpleNamespace(stage_client=None, stage_id=0)])
+    exc = raised(lambda: DuplexOrchestrator.sampling_defaults(evicted))
+    word, message, _ = DuplexSessionManager._control_error(exc)
+    return exc if word == "failed_precondition" else duplex_error(word, message)
+
+
+def turn_without_a_stage() -> Any:
+    """Likewise audio of a session that is open."""
+    from vllm_omni.engine.duplex.session.model_channel import ModelChannel
+
+    from vllm_omni_errors.transports.realtime import duplex_error
+
+    told: list[Any] = []
+    channel = SimpleNamespace(
+        _ctx=SimpleNamespace(session=None, stage_port=SimpleNamespace(stage_count=0)),
+        _out=SimpleNamespace(emit_error=lambda word, message, **_: told.append((word, message))),
+    )
+    append = ModelChannel._append_via_data_plane(channel, {}, final=True, operation_id=None, expected_epoch=None)
+    exc = raised(lambda: asyncio.run(append))
+    ModelChannel.send_runtime_error(channel, "runtime_append_failed", exc)
+    ((word, message),) = told
+    return exc if word == "runtime_append_failed" else duplex_error(word, message)
+
+
+def call_that_failed_in_a_stage_process() -> Any:
+    """A control call, answered by the process of a diffusion stage."""
+    import msgspec
+    import zmq
+    from vllm_omni.diffusion.stage_diffusion_client import StageDiffusionClient
+    from vllm_omni.distributed.omni_connectors.utils.serialization import OmniMsgpackDecoder
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    from vllm_omni_errors.wire import to_fields
+
+    exc = refused()
+    record = record_of(exc)
+    answer = {"type": "error", "rpc_id": "call", "error": str(exc)} | (to_fields(record) if record else {})
+    frames = [msgspec.msgpack.encode(answer)]
+
+    def receive(_: int) -> bytes:
+        if not frames:
+            raise zmq.Again
+        return frames.pop()
+
+    client = SimpleNamespace(
+        _response_socket=SimpleNamespace(recv=receive),
+        _decoder=OmniMsgpackDecoder(),
+        _pending_rpcs={"call"},
+        _rpc_results={},
+        stage_id=1,
+        replica_id=0,
+    )
+
+    async def ask(**_: Any) -> list[Any]:
+        StageDiffusionClient._drain_responses(client)
+        return [client._rpc_results["call"]]
+
+    omni = SimpleNamespace(collective_rpc=ask)
+    return raised(lambda: asyncio.run(AsyncOmni._engine_core_rpc(omni, "load", stage_ids=[1])))
+
+
+def message_of_a_failure_offline() -> Any:
+    """What a request fails with, by a message that is not of the client's side."""
+    from vllm_omni.engine.messages import ErrorMessage
+    from vllm_omni.entrypoints.omni_base import OmniBase
+
+    exc = make("OmniServiceUnavailableError", "stage1")
+    message = (
+        ErrorMessage.from_exception(exc, stage_id=1)
+        if hasattr(ErrorMessage, "from_exception")
+        else ErrorMessage(error=str(exc), status_code=503, error_type="ServiceUnavailableError", stage_id=1)
+    )
+    return raised(lambda: OmniBase._raise_nonfatal_error_message(None, message))
+
+
+def output_of_a_failure_offline() -> Any:
+    """What a request fails with, by an output that carries the failure."""
+    from vllm_omni.entrypoints.omni_base import OmniBase
+    from vllm_omni.errors import client_error_metadata
+    from vllm_omni.outputs import OmniRequestOutput
+
+    exc = refused()
+    if hasattr(OmniRequestOutput, "from_exception"):
+        output = OmniRequestOutput.from_exception("r", exc, 1)
+    else:
+        status, kind = client_error_metadata(exc)
+        output = OmniRequestOutput.from_error("r", str(exc), status_code=status, error_type=kind)
+    omni = SimpleNamespace(request_states={}, errored=False)
+    return raised(lambda: OmniBase._check_engine_output_error(omni, SimpleNamespace(engine_outputs=output), "r", 1))
+
+
+def event_of_a_duplex_session() -> Any:
+    from vllm_omni.protocol.duplex.events import ErrorEvent
+
+    return ErrorEvent(code="unknown_session", message=LATE).error
+
+
+def companion_that_was_lost() -> Any:
+    """A request that needs what a companion of it makes, which was aborted."""
+    from vllm_omni.engine.orchestrator import OrchestratorBase
+
+    sink = Sink()
+    companions = SimpleNamespace(
+        get_parent_id={"companion": "r"}.get,
+        is_companion_done=lambda _: False,
+        pop_pending_parent=lambda _: {"stage_id": 1},
+        cleanup_parent=lambda _: [],
+    )
+    orchestrator = SimpleNamespace(
+        _cfg_tracker=companions,
+        output_async_queue=sink,
+        request_states={},
+        _pd_kv_params={},
+        _release_request_bindings=lambda _: None,
+    )
+    asyncio.run(OrchestratorBase._cleanup_request_ids(orchestrator, ["companion"]))
+    return sink.items[0]
+
+
 PLACES = (
     status_of_ranks,
     answer_of_a_worker,
@@ -356,7 +583,42 @@ PLACES = (
     pixels_of_several_replicas,
     settings_of_a_session,
     partly_asleep,
+    call_that_the_engine_does_not_answer,
+    call_that_workers_do_not_answer,
+    awaited_call_that_workers_do_not_answer,
+    call_that_a_stage_does_not_answer,
+    pause_that_waits_for_a_receive,
+    pause_that_a_language_stage_does_not_answer,
+    reset_that_a_language_stage_does_not_answer,
+    pause_that_a_stage_refuses,
+    session_without_a_stage,
+    turn_without_a_stage,
+    call_that_failed_in_a_stage_process,
+    message_of_a_failure_offline,
+    output_of_a_failure_offline,
+    event_of_a_duplex_session,
+    companion_that_was_lost,
 )
+
+
+def server_with_a_wrong_deadline() -> Any:
+    """The command line of the server, read."""
+    from vllm_omni.entrypoints.cli.serve import OmniServeCommand
+
+    try:
+        return raised(lambda: OmniServeCommand().validate(None))
+    except SystemExit as exc:
+        return exc
+
+
+def engine_with_a_wrong_deadline() -> Any:
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    return raised(lambda: AsyncOmni(5))
+
+
+REFUSALS = (server_with_a_wrong_deadline, engine_with_a_wrong_deadline)
+"""What does not start with a deadline that is none; stock knows no deadline, and fails of what is missing next."""
 
 
 def typed(found: Any) -> Any:
@@ -372,6 +634,9 @@ def described(found: Any) -> dict[str, Any]:
     """The status, type and text that a place's result says, by the record where there is one."""
     if found is None:
         return {"status": PASSED, "type": PASSED, "text": PASSED, "stage": None, "fatal": False}
+    if isinstance(found, dict):  # a public object
+        status = found["code"] if isinstance(found["code"], int) else None
+        return {"status": status, "type": found["type"], "text": found["message"], "stage": None, "fatal": False}
     details = getattr(found, "details", None) or getattr(found, "error_details", None) or typed(found)
     if details is not None:
         return {
@@ -388,4 +653,7 @@ def described(found: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print("RESULT " + json.dumps({place.__name__: described(place()) for place in PLACES}))
+    results = {place.__name__: described(place()) for place in PLACES}
+    os.environ[LIMIT] = "soon"
+    results |= {refusal.__name__: described(refusal()) for refusal in REFUSALS}
+    print("RESULT " + json.dumps(results))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places where stock lost what a failure was, and that no server of the rig reaches (facts, section 6)."""
+"""Places where stock lost what a failure was, and that no server of the rig reaches, each by itself."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import pytest
 from conftest import tree_of
 from contract import nothing_leaks
 
+from vllm_omni_errors.stage_deadline import LIMIT
 from vllm_omni_rig.environment import variables
 from vllm_omni_rig.server import SETTINGS
 
@@ -20,6 +21,8 @@ DEADLINE_S = 180
 
 REFUSED = (400, "GuardrailViolationError", False)
 DEAD = (500, "InternalServerError", True)
+LATE = (504, "GatewayTimeoutError", False)
+NO_STAGE = (503, "ServiceUnavailableError", False)
 
 EXPECTED = {
     "status_of_ranks": REFUSED,
@@ -39,6 +42,21 @@ EXPECTED = {
     "pixels_of_several_replicas": (422, "UnprocessableEntityError", False),
     "settings_of_a_session": (400, "BadRequestError", False),
     "partly_asleep": (503, "ServiceUnavailableError", False),
+    "call_that_the_engine_does_not_answer": LATE,
+    "call_that_workers_do_not_answer": LATE,
+    "awaited_call_that_workers_do_not_answer": LATE,
+    "call_that_a_stage_does_not_answer": LATE,
+    "pause_that_waits_for_a_receive": LATE,
+    "pause_that_a_language_stage_does_not_answer": LATE,
+    "reset_that_a_language_stage_does_not_answer": LATE,
+    "pause_that_a_stage_refuses": REFUSED,
+    "session_without_a_stage": NO_STAGE,
+    "turn_without_a_stage": NO_STAGE,
+    "call_that_failed_in_a_stage_process": REFUSED,
+    "message_of_a_failure_offline": NO_STAGE,
+    "output_of_a_failure_offline": REFUSED,
+    "event_of_a_duplex_session": (404, "NotFoundError", False),
+    "companion_that_was_lost": (500, "InternalServerError", False),
 }
 
 Places = dict[str, dict[str, Any]]
@@ -80,6 +98,15 @@ def test_stock_loses_it(stock: Places, place: str) -> None:
 def test_a_traceback_of_a_worker_is_in_no_message(migrated: Places, stock: Places) -> None:
     assert "Traceback" in stock["status_of_ranks"]["text"]
     assert "Traceback" not in migrated["status_of_ranks"]["text"]
+
+
+@pytest.mark.parametrize(("place", "kind"), [("server", "SystemExit"), ("engine", "ValueError")])
+def test_nothing_starts_with_a_deadline_that_is_none(migrated: Places, stock: Places, place: str, kind: str) -> None:
+    """One sentence, before anything is loaded."""
+    found = migrated[f"{place}_with_a_wrong_deadline"]
+    assert found["type"] == kind
+    assert f"{LIMIT} is 'soon'; set it to a positive number of seconds, or not at all." in found["text"]
+    assert LIMIT not in stock[f"{place}_with_a_wrong_deadline"]["text"]
 
 
 @pytest.mark.parametrize("place", ["replica_that_disappeared", "session_request", "call_into_a_dead_engine"])

@@ -43,7 +43,10 @@ FAULTS = [
     ("FAULT:badoutput", INTERNAL),
     ("FAULT:output=none", INTERNAL),
     ("FAULT:deadstage", INTERNAL),
+    ("FAULT:wire=bytes", INTERNAL),
+    ("FAULT:wire=shape", INTERNAL),
 ]
+"""After a message that cannot be decoded, the last two, the engine of stock is dead; here it serves what follows."""
 
 
 @pytest.mark.parametrize("stream", STREAMS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each place of stock's HTTP routes that answers wrongly, and what sees it: a request whose answer changes, or a pair
-of tests. Needs no server: it holds the list against the tables and the tests, which ask the servers.
+"""Each place of stock that answers wrongly, and what sees it: a request whose answer changes, or a pair of tests.
+Needs no server: it holds the list against the tables and the tests, which ask the servers.
 
 Places are `file:line` of vLLM-Omni 0.30.0 below `entrypoints/openai/`; where no file is named, of `api_server.py`.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from failures_table import MIGRATED, STOCK
 from test_baseline_unavailable import STOCK as WITHOUT_A_HANDLER
+from test_contract_places import EXPECTED as PLACES
 
 HERE = Path(__file__).parent
 
@@ -128,6 +129,137 @@ ROWS: Mapping[str, tuple[str, ...]] = {
 }
 """Place → a case of a table whose two answers differ, an exception raised on a route, a route without its handler, or a
 test of stock and one of migrated."""
+
+BEYOND: Mapping[str, tuple[str, ...]] = {
+    # Streams
+    "serving_chat.py:1552, 2383 a chat stream: other statuses, no ids, HTTP 200": (
+        "test_baseline_streams::test_error_event_of_a_stream"
+        " + test_contract_streams::test_case_s01_a_failure_before_the_first_event_is_an_http_error",
+    ),
+    "serving_chat.py:3573 a stream of edits: two shapes, a raw path": (
+        "test_baseline_streams::test_error_event_of_an_edit_on_a_dead_stage_has_the_chat_shape"
+        " + test_contract_streams::test_case_s01_a_failure_before_the_first_event_is_an_http_error",
+        "test_baseline_streams::test_error_event_shows_a_path_and_an_address"
+        " + test_contract_streams::test_case_s01_a_failure_before_the_first_event_is_an_http_error",
+    ),
+    "serving_speech.py:1876 a stream of speech: a guardrail was 500": (
+        "test_contract_speech::test_stock_makes_a_server_error_of_every_failure"
+        " + test_events_end_in_the_error_that_an_answer_would_have_been",
+    ),
+    "serving_speech.py:1776 raw audio: cut off, and a success in the counters": (
+        "test_contract_speech::test_stock_breaks_raw_audio_off_too"
+        " + test_raw_audio_that_is_broken_off_is_counted_and_logged_once",
+    ),
+    # WebSockets
+    "serving_speech_stream.py:221, 396, 511 success follows the error": (
+        "test_baseline_streams::test_a_failed_sentence_on_the_speech_socket_is_followed_by_success_events"
+        " + test_contract_sockets::test_any_other_error_ends_the_session_with_its_event_and_its_code",
+    ),
+    "serving_video_output_stream.py:172, 514, 773 broken off, a path is shown": (
+        "test_baseline_streams::test_the_video_socket_shows_a_path"
+        " + test_contract_sockets::test_any_other_error_ends_the_session_with_its_event_and_its_code",
+    ),
+    "video_stream_base.py:679, 846, 1039 video chat: success follows the error": (
+        "test_contract_sockets::test_stock + test_a_mistake_is_answered_and_the_session_goes_on",
+    ),
+    "realtime_connection.py:199 realtime: the error is a text": (
+        "test_contract_sockets::test_stock + test_any_other_error_ends_the_session_with_its_event_and_its_code",
+    ),
+    "duplex/serving.py:159 duplex: the code is a word": ("place: event_of_a_duplex_session",),
+    "openpi/connection.py:204, 254, 287 robot: a bare message": (
+        "test_baseline_streams::test_the_robot_socket_answers_in_msgpack_and_stays_open"
+        " + test_contract_sockets::test_a_mistake_is_answered_and_the_session_goes_on",
+    ),
+    "1704, 1769 a session that no handler serves is accepted, in two shapes": (
+        "test_contract_sockets::test_what_this_server_will_never_have_is_an_http_answer",
+    ),
+    # Video jobs
+    "video/generation/helpers.py:329 the raw text is stored": (
+        "test_baseline_streams::test_a_failed_job_shows_a_path"
+        " + test_contract_videos::test_a_failed_job_shows_its_error",
+    ),
+    "2835 the status is guessed anew, the job is the body of a 5xx": (
+        "test_contract_videos::test_stock_answered_for_a_failed_job_as_if_the_request_had_failed"
+        " + test_a_failed_job_shows_its_error",
+        "test_contract_videos::test_on_stock_the_official_client_could_not_poll_a_failed_job"
+        " + test_the_official_client_polls_a_job_to_its_error",
+    ),
+    "the content of a failed job is 422, that of a running one 404": (
+        "test_contract_videos::test_stock_answered_for_a_failed_job_as_if_the_request_had_failed"
+        " + test_the_content_of_a_failed_job_is_its_error",
+        "test_contract_videos::test_the_content_of_a_running_job_is_a_conflict",
+    ),
+    # Offline
+    "omni_base.py:503 a status that is no 4xx was a RuntimeError": ("place: message_of_a_failure_offline",),
+    "omni_base.py:554 the subclass and the stage were lost": ("place: output_of_a_failure_offline",),
+    "omni.py:98 any exception closed the engine": (
+        "test_contract_offline::test_stock_loses_the_batch_and_the_engine"
+        " + test_one_failure_of_a_batch_loses_that_request_only",
+    ),
+    # Engine
+    "errors.py the owner was guessed from the status": (
+        "raised: images: OmniClientError503",
+        "test_baseline_failures::test_every_exception_with_two_stages"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "messages.py:83, outputs/__init__.py:185, data.py:1793 flat fields": (
+        "test_baseline_failures::test_every_exception_with_two_stages"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "stage_diffusion_proc.py:414, 509 a failed call was a text": ("place: call_that_failed_in_a_stage_process",),
+    "inline_stage_diffusion_client.py:193, diffusion_engine.py:558 a 4xx or a RuntimeError": (
+        "test_baseline_failures::test_every_exception_with_one_stage"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "diffusion_model_runner.py:1278 dropped": ("place: fallback_of_the_runner",),
+    "multiproc_executor.py:617, 665, 1095 dropped": (
+        "place: request_of_several_processes",
+        "place: answer_of_a_worker",
+        "place: status_of_ranks",
+    ),
+    "uniproc_executor.py:151, diffusion_engine.py:1677 dropped": (
+        "test_baseline_failures::test_every_exception_with_two_stages"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "request_batch.py:68 dropped": ("place: batch_of_requests",),
+    "multiproc_executor.py:296 a traceback in the message": (
+        "test_contract_places::test_a_traceback_of_a_worker_is_in_no_message",
+    ),
+    "orchestrator.py:1279, 1332, 1435 a dead replica or stage, and none: 500, no stage": (
+        "test_baseline_lifecycle::test_the_ar_stage_dies + test_contract_lifecycle::test_the_ar_stage_dies",
+    ),
+    "orchestrator.py:1418 a lost hand-over went the client's way": (
+        "test_baseline_failures::test_a_lost_handover_between_the_stages_is_500_without_its_stage"
+        " + test_contract_stages::test_an_exception_in_a_stage_arrives_with_status_type_parameter_and_stage",
+    ),
+    "orchestrator.py:460, omni_engine_base.py:481 the engine's end": ("place: call_into_a_dead_engine",),
+    "membership_controller.py:133, orchestrator.py:1525, 1617, 2971, 2991 no status": (
+        "place: replica_that_disappeared",
+        "place: companion_that_was_lost",
+        "place: session_request",
+        "place: interaction_without_request",
+        "place: interaction_that_is_refused",
+    ),
+    "orchestrator.py:2216, 2389, 581 the stage input processor ended the orchestrator": (
+        "test_baseline_lifecycle::test_the_stage_input_processor_raises"
+        " + test_contract_stages::test_a_failing_request_harms_no_neighbour",
+    ),
+    "rpc_result_router.py:145, async_omni.py:588 a failed call was a RuntimeError": (
+        "place: call_into_a_dead_engine",
+        "place: call_that_the_engine_does_not_answer",
+        "place: pause_that_a_stage_refuses",
+    ),
+    "stage_diffusion_client.py:510 after the kill of a diffusion stage every request hangs": (
+        "test_baseline_lifecycle::test_the_diffusion_stage_is_killed"
+        " + test_contract_lifecycle::test_the_diffusion_stage_is_killed",
+    ),
+    "no deadline": (
+        "test_baseline_lifecycle::test_a_frozen_stage_answers_nobody"
+        " + test_contract_lifecycle::test_a_frozen_stage_is_a_timeout_until_it_goes_on",
+    ),
+    "a sampling parameter that vLLM refuses was 500": ("cases.TWO_STAGES: chat: temperature -3",),
+}
+"""The same beyond the HTTP routes, below `vllm_omni/`; a place without a server is one of places_program.py."""
 
 FRAGMENTS: Mapping[str, tuple[str, ...]] = {
     "asleep": (
@@ -353,7 +485,7 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
 """Fragment of a changed status → what shows it on the real server, as above."""
 
 REFERENCES = sorted(
-    {reference for table in (ROWS, FRAGMENTS) for references in table.values() for reference in references}
+    {reference for table in (ROWS, BEYOND, FRAGMENTS) for references in table.values() for reference in references}
 )
 
 
@@ -375,6 +507,9 @@ def test_the_answer_that_is_referred_to_changes(reference: str) -> None:
     if table == "raised":
         route, _, exception = name.partition(": ")
         before, after = STOCK[route, "front"][exception], MIGRATED[exception]
+    elif table == "place":
+        assert name in PLACES
+        return
     elif table == "unavailable":
         assert WITHOUT_A_HANDLER[name].type != "ServiceUnavailableError"
         return

@@ -9,18 +9,36 @@ import soak
 from calls import images
 from soak import GROWTH, Ask, Measured, Tally, Trend
 
+from vllm_omni_rig.census import BLOCKS, EXCEPTIONS
+
 ROUNDS = 20
 REQUESTS = [400 * number for number in range(1, ROUNDS + 1)]
 
 
-def rounds(memory: Callable[[int], float]) -> Sequence[dict[str, Measured]]:
-    """Of one process, of which only the memory moves."""
+def rounds(quantity: str, moving: Callable[[int], float]) -> Sequence[dict[str, Measured]]:
+    """Of one process, of which only one quantity moves."""
     still = dict.fromkeys(GROWTH, 10.0)
-    return [{"stage 0": still | {"memory": memory(number)}} for number in range(ROUNDS)]
+    return [{"stage 0": still | {quantity: moving(number)}} for number in range(ROUNDS)]
+
+
+def trend(quantity: str, moving: Callable[[int], float]) -> Trend:
+    return next(each for each in soak.trends(rounds(quantity, moving), REQUESTS) if each.quantity == quantity)
 
 
 def of_memory(memory: Callable[[int], float]) -> Trend:
-    return next(each for each in soak.trends(rounds(memory), REQUESTS) if each.quantity == "memory")
+    return trend("memory", memory)
+
+
+def test_an_exception_that_is_kept_now_and_then_is_growth() -> None:
+    assert trend(EXCEPTIONS, lambda number: 20.0 + number // 2).grows
+
+
+def test_ten_blocks_of_each_request_are_growth() -> None:
+    assert trend(BLOCKS, lambda number: 3e6 + 10 * REQUESTS[number]).grows
+
+
+def test_a_cache_that_fills_once_is_no_growth() -> None:
+    assert not trend(BLOCKS, lambda number: 3e6 + 5_000 * (number > ROUNDS / 3)).grows
 
 
 def test_a_leak_of_ten_kilobytes_a_request_is_growth() -> None:
@@ -39,7 +57,16 @@ def test_noise_is_no_growth(seed: int) -> None:
 
 
 def test_what_stays_is_no_growth() -> None:
-    assert [each for each in soak.trends(rounds(lambda _: 600.0), REQUESTS) if each.grows] == []
+    assert [each for each in soak.trends(rounds("memory", lambda _: 600.0), REQUESTS) if each.grows] == []
+
+
+def test_every_prompt_is_as_long_for_the_ar_stage() -> None:
+    """Its native kernels are compiled, and kept, for each number of tokens in a step."""
+    asked = [*soak.neighbours(), *(soak.failures(random.Random(seed)) for seed in range(500))]
+    sent = {each.title: each.call.json for each in asked if each.expected != 400}
+    prompts = {title: body.get("prompt") or body["messages"][0]["content"] for title, body in sent.items()}
+    lengths = {len(prompt) + ("prompt" not in sent[title]) * soak.TEMPLATE_TOKENS for title, prompt in prompts.items()}
+    assert lengths == {soak.WIDTH + soak.TEMPLATE_TOKENS}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import json
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -23,16 +24,21 @@ REQUESTS = ("ClientRequestState", "OrchestratorRequestState", "SchedulerRequestS
 """Classes whose instances are a request's state: in the API process, the orchestrator, and the stages."""
 
 TASKS = "tasks"
+EXCEPTIONS = "exceptions"
+BLOCKS = "Python blocks"
+"""What Python has allocated for its objects. Unlike the process's memory it does not know of what native code keeps."""
 
 
 def _counts() -> Counter[str]:
     """Also gives back to the system what is free, so that the process's memory is what it holds."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    counts: Counter[str] = Counter({TASKS: 0})
+    counts: Counter[str] = Counter({TASKS: 0, EXCEPTIONS: 0, BLOCKS: sys.getallocatedblocks()})
     for each in gc.get_objects():
         kind = type(each)
-        if issubclass(kind, asyncio.Task):
+        if issubclass(kind, BaseException):
+            counts[EXCEPTIONS] += 1
+        elif issubclass(kind, asyncio.Task):
             counts[TASKS] += not each.done()
         elif kind.__name__ in REQUESTS and kind.__module__.startswith(("vllm.", "vllm_omni.")):
             counts[kind.__name__] += 1

@@ -85,12 +85,13 @@ _CODES = {
         "session_exists session_resume_conflict"
     ),
     422: "bad_audio",
-    503: "engine_backpressure input_backpressure resource_exhausted server_vad_unavailable",
+    503: "engine_backpressure input_backpressure resource_exhausted server_vad_unavailable stage_unavailable",
     504: "timeout",
 }
 _STATUS = {code: status for status, codes in _CODES.items() for code in codes.split()}
 """vLLM-Omni's words for what went wrong (``protocol/duplex/errors.py:25``, and those that it does not list) → status;
-stock calls every word that it does not list the client's mistake, here it is the server's failure."""
+stock calls every word that it does not list the client's mistake, here it is the server's failure. The word
+``stage_unavailable`` is the migration's."""
 
 _PARAMETERS = {
     "bad_audio": "audio",

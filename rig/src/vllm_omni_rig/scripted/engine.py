@@ -14,12 +14,14 @@ from PIL import Image
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput
 from vllm_omni.diffusion.data import OmniACK
+from vllm_omni.diffusion.stage_diffusion_client import StageDiffusionClient
 from vllm_omni.distributed.omni_connectors.utils.serialization import OmniMsgpackDecoder, OmniMsgpackEncoder
 from vllm_omni.engine.messages import ErrorMessage, OutputMessage
 from vllm_omni.engine.stage_runtime import StageRuntimeInfo
 from vllm_omni.errors import client_error_metadata
 from vllm_omni.inputs.data import OmniDiffusionSamplingParams
 from vllm_omni.outputs import OmniRequestOutput
+from zmq.error import Again
 
 from vllm_omni_rig import faults
 from vllm_omni_rig.diffusion import REPLACEMENTS
@@ -47,6 +49,22 @@ class Stage:
 
     def sampling_params(self) -> Any:
         return OmniDiffusionSamplingParams() if self.stage_type == "diffusion" else SamplingParams()
+
+
+class _Receiver:
+    """A client of a stage, of which one message has come. Source: ``diffusion/stage_diffusion_client.py:229``."""
+
+    def __init__(self, message: bytes, stage_id: int) -> None:
+        self._response_socket = self
+        self._decoder = OmniMsgpackDecoder()
+        self._output_queue: queue.Queue[Any] = queue.Queue()
+        self.stage_id = stage_id
+        self._messages = [message]
+
+    def recv(self, _: int) -> bytes:
+        if not self._messages:
+            raise Again
+        return self._messages.pop()
 
 
 class ScriptedEngine:
@@ -173,12 +191,14 @@ class ScriptedEngine:
         self._give(self._output(request_id, first, finished=False), first)
 
     def _give(self, output: OmniRequestOutput, stage_id: int) -> None:
-        """An output crosses the stage's wire; one that cannot be decoded kills the orchestrator."""
+        """An output crosses the stage's wire, and the tree's own client reads it; what that raises kills the engine."""
+        client = _Receiver(OmniMsgpackEncoder().encode({"type": "result", "output": output}), stage_id)
         try:
-            received = OmniMsgpackDecoder().decode(OmniMsgpackEncoder().encode({"output": output}))["output"]
+            StageDiffusionClient._drain_responses(client)
         except Exception as error:
             self._die(str(error))
             return
+        received = client._output_queue.get_nowait()
         received.stage_id = stage_id
         self._messages.put(
             OutputMessage(

@@ -28,25 +28,33 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
 
 EVERYTHING = ("*",)
 DECIDED: Mapping[str, tuple[str, ...]] = {
-    "diffusion/diffusion_engine.py": ("DiffusionEngine._validate_diffusion_kv_profile_limits",),
+    "diffusion/diffusion_engine.py": (
+        "DiffusionEngine._validate_diffusion_kv_profile_limits",
+        "DiffusionEngine.async_collective_rpc",
+        "DiffusionEngine.collective_rpc",
+    ),
     "diffusion/diffusion_kv/*": EVERYTHING,
     "diffusion/interaction/*": EVERYTHING,
     "diffusion/lora/*": EVERYTHING,
     "diffusion/models/*": EVERYTHING,
     "diffusion/postprocess/*": EVERYTHING,
     "diffusion/sched/*": EVERYTHING,
+    "diffusion/stage_diffusion_client.py": ("StageDiffusionClient.collective_rpc_async",),
     "diffusion/utils/*": EVERYTHING,
     "diffusion/worker/diffusion_model_runner.py": EVERYTHING,
+    "diffusion/worker/diffusion_worker.py": ("DiffusionWorker.synchronize_device", "WorkerProc._execute_rpc"),
     "diffusion/worker/request_batch.py": EVERYTHING,
+    "engine/duplex/session/model_channel.py": EVERYTHING,
+    "engine/duplex_orchestrator.py": ("DuplexOrchestrator.sampling_defaults",),
+    "engine/rpc_result_router.py": EVERYTHING,
     "inputs/*": EVERYTHING,
     "model_executor/models/[!i]*": EVERYTHING,
     "model_executor/stage_input_processors/*": EVERYTHING,
 }
 """Functions whose decided sites change.
 
-Not here: what a control call raises (`DiffusionWorker.sleep`, and the `TimeoutError`s, which are caught by name), the
-sessions of `engine/duplex`, whose errors have their own codes, and `model_executor/models/indextts2`, whose check the
-speech route calls and translates.
+Not here: what the sleep of a worker raises (`DiffusionWorker.sleep`), the errors of `engine/duplex` that have a code of
+their own, and `model_executor/models/indextts2`, whose check the speech route calls and translates.
 """
 
 DATA = "diffusion/data.py"
@@ -77,6 +85,9 @@ _NORMALIZE = ("vllm_omni_errors.stage", "normalize")
 _READABLE = (_STAGE_MESSAGES, "readable")
 _RECEIVED = (_STAGE_MESSAGES, "received")
 _RPC_ERROR = (_STAGE_MESSAGES, "rpc_error")
+_TIMEOUT = ("vllm_omni.errors", "OmniStageTimeoutError")
+_TO_DETAILS = ("vllm_omni_errors", "to_details")
+_UNAVAILABLE = ("vllm_omni.errors", "OmniServiceUnavailableError")
 _TO_EXCEPTION = ("vllm_omni_errors", "to_exception")
 _TO_FIELDS = ("vllm_omni_errors.wire", "to_fields")
 _VALIDATION = ("vllm.exceptions", "VLLMValidationError")
@@ -1734,6 +1745,50 @@ class DeadlineIsKept(_Stages, ReplaceStatement):
     """
 
 
+class ServerRefusesAWrongDeadline(_Stages, InsertStatements):
+    """A deadline that is none ended the orchestrator of a server that had started; nobody can start one with it."""
+
+    module = "entrypoints/cli/serve.py"
+    function = "OmniServeCommand.validate"
+    new = "exit_unless_limit_is_valid()"
+    imports = (("vllm_omni_errors.stage_deadline", "exit_unless_limit_is_valid"),)
+    before = """
+        def validate(args):
+            check(args)
+    """
+    after = """
+        from vllm_omni_errors.stage_deadline import exit_unless_limit_is_valid
+
+
+        def validate(args):
+            exit_unless_limit_is_valid()
+            check(args)
+    """
+
+
+class EngineRefusesAWrongDeadline(_Stages, InsertStatements):
+    """Offline it is a `ValueError` of the constructor, before anything is loaded."""
+
+    module = "entrypoints/omni_base.py"
+    function = "OmniBase.__init__"
+    new = "limit_s()  # raises ValueError"
+    imports = (("vllm_omni_errors.stage_deadline", "limit_s"),)
+    before = """
+        class OmniBase:
+            def __init__(self, model):
+                self.model = model
+    """
+    after = """
+        from vllm_omni_errors.stage_deadline import limit_s
+
+
+        class OmniBase:
+            def __init__(self, model):
+                limit_s()  # raises ValueError
+                self.model = model
+    """
+
+
 # ---- answers of calls into the engine --------------------------------------------------------------------------------
 
 
@@ -1778,12 +1833,203 @@ class CallAnsweredByAnError(_Stages, ReplaceCall):
     """
 
 
+class LateDuplexCallStillCaught(_Stages, WidenClause):
+    """A call of a duplex session that the engine does not answer in time keeps the session's word for that."""
+
+    module = "engine/duplex_omni_engine.py"
+    function = "DuplexOmniEngine._execute_control"
+    clauses = (("TimeoutError",), ("RuntimeError",))
+    clause = ("TimeoutError",)
+    added = "OmniStageTimeoutError"
+    imports = (_TIMEOUT,)
+    before = """
+        def control():
+            try:
+                return execute()
+            except TimeoutError:
+                return None
+            except RuntimeError as exc:
+                return str(exc)
+    """
+    after = """
+        from vllm_omni.errors import OmniStageTimeoutError
+
+
+        def control():
+            try:
+                return execute()
+            except (TimeoutError, OmniStageTimeoutError):
+                return None
+            except RuntimeError as exc:
+                return str(exc)
+    """
+
+
+class LateAbortStillCaught(_Stages, WidenClause):
+    """An abort that the engine does not answer in time is a warning, as before."""
+
+    module = "entrypoints/async_omni_base.py"
+    function = "AsyncOmniBase._abort_internal_requests"
+    clauses = (("TimeoutError",), ("Exception",))
+    clause = ("TimeoutError",)
+    added = "OmniStageTimeoutError"
+    imports = (_TIMEOUT,)
+    before = """
+        async def abort():
+            try:
+                await ask()
+            except TimeoutError:
+                warn()
+            except Exception:
+                log()
+    """
+    after = """
+        from vllm_omni.errors import OmniStageTimeoutError
+
+
+        async def abort():
+            try:
+                await ask()
+            except (TimeoutError, OmniStageTimeoutError):
+                warn()
+            except Exception:
+                log()
+    """
+
+
+class LanguageStageAnswersInTime(_Stages, WrapCallee):
+    """A control call that a language stage does not answer in time is 504, as one of a diffusion stage."""
+
+    module = "engine/stage_pool.py"
+    function = "StagePool.collective_rpc"
+    callee = "asyncio.wait_for"
+    wrapper = "answers_in_time"
+    imports = (("vllm_omni_errors.control", "answers_in_time"),)
+    before = """
+        async def call(result, timeout):
+            return await asyncio.wait_for(result, timeout=timeout)
+    """
+    after = """
+        from vllm_omni_errors.control import answers_in_time
+
+
+        async def call(result, timeout):
+            return await answers_in_time(asyncio.wait_for)(result, timeout=timeout)
+    """
+
+
+class ReplicaAnswersWithTheRecord(_Stages, AddEntry):
+    """Why a control call failed at a replica was a text."""
+
+    module = "engine/stage_pool.py"
+    function = "StagePool.collective_rpc"
+    values = (("supported", "False"), ("error", "error"))
+    entry = '"error_details": to_details(exc, stage_id=self.stage_id)'
+    imports = (_TO_DETAILS,)
+    before = """
+        def call(self):
+            try:
+                return ask()
+            except Exception as exc:
+                error = str(exc)
+                return {"supported": False, "error": error}
+    """
+    after = """
+        from vllm_omni_errors import to_details
+
+
+        def call(self):
+            try:
+                return ask()
+            except Exception as exc:
+                error = str(exc)
+                return {"supported": False, "error": error, "error_details": to_details(exc, stage_id=self.stage_id)}
+    """
+
+
+class PauseAnswersWithTheRecord(_Stages, AddEntry):
+    """Why a replica could not be paused was a text."""
+
+    module = ORCHESTRATOR
+    function = "OrchestratorBase._handle_collective_rpc"
+    values = (("supported", "False"),)
+    entry = '"error_details": to_details(exc, stage_id=pool.stage_id)'
+    imports = (_TO_DETAILS,)
+    before = """
+        def call(pool):
+            try:
+                return ask(pool)
+            except Exception as exc:
+                return {"supported": False, "error": str(exc)}
+    """
+    after = """
+        from vllm_omni_errors import to_details
+
+
+        def call(pool):
+            try:
+                return ask(pool)
+            except Exception as exc:
+                return {"supported": False, "error": str(exc), "error_details": to_details(exc, stage_id=pool.stage_id)}
+    """
+
+
+class SessionWithoutAStage(_Stages, InsertStatements):
+    """A duplex session could not be opened without a live replica, and the word for that was any failure's."""
+
+    module = "engine/duplex/session/manager.py"
+    function = "DuplexSessionManager._control_error"
+    new = """
+        if isinstance(error, OmniServiceUnavailableError):
+            return "stage_unavailable", str(error), True
+    """
+    imports = (_UNAVAILABLE,)
+    before = """
+        def word(error):
+            return "failed_precondition", str(error), False
+    """
+    after = """
+        from vllm_omni.errors import OmniServiceUnavailableError
+
+
+        def word(error):
+            if isinstance(error, OmniServiceUnavailableError):
+                return "stage_unavailable", str(error), True
+            return "failed_precondition", str(error), False
+    """
+
+
+class TurnWithoutAStage(_Stages, InsertStatements):
+    """Likewise in a session that is open."""
+
+    module = "engine/duplex/session/model_channel.py"
+    function = "ModelChannel.send_runtime_error"
+    new = """
+        if isinstance(exc, OmniServiceUnavailableError):
+            code = "stage_unavailable"
+    """
+    imports = (_UNAVAILABLE,)
+    before = """
+        def tell(code, exc):
+            emit(code, str(exc))
+    """
+    after = """
+        from vllm_omni.errors import OmniServiceUnavailableError
+
+
+        def tell(code, exc):
+            if isinstance(exc, OmniServiceUnavailableError):
+                code = "stage_unavailable"
+            emit(code, str(exc))
+    """
+
+
 class DuplexCallStillCaught(_Stages, WidenClause):
     """A call of a duplex session into a dead engine fails the session, with the type that says so."""
 
     module = "engine/duplex_omni_engine.py"
     function = "DuplexOmniEngine._execute_control"
-    clauses = (("TimeoutError",), ("RuntimeError",))
+    clauses = (("TimeoutError", "OmniStageTimeoutError"), ("RuntimeError",))
     clause = ("RuntimeError",)
     added = "VLLMServerError"
     imports = (("vllm.exceptions", "VLLMServerError"),)
@@ -1791,7 +2037,7 @@ class DuplexCallStillCaught(_Stages, WidenClause):
         def control():
             try:
                 return execute()
-            except TimeoutError:
+            except (TimeoutError, OmniStageTimeoutError):
                 return None
             except RuntimeError as exc:
                 return str(exc)
@@ -1803,7 +2049,7 @@ class DuplexCallStillCaught(_Stages, WidenClause):
         def control():
             try:
                 return execute()
-            except TimeoutError:
+            except (TimeoutError, OmniStageTimeoutError):
                 return None
             except (RuntimeError, VLLMServerError) as exc:
                 return str(exc)
