@@ -71,7 +71,7 @@ lint: setup  ## Style, types, layers, changelog fragments, documents and their l
 	@$(BIN)/lint-imports
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: setup  ## Speed as ratios within one run: a table, and build/bench.json; semgrep in an environment of its own
+bench: migrated  ## Speed as ratios within one run: a table, and build/bench.json; semgrep in an environment of its own
 	@$(BIN)/python -m benchmarks --json build/bench.json
 
 docs: setup  ## What is made from the code and the fragments: errors, changed statuses, CHANGELOG.md; then build/site

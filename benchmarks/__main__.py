@@ -14,7 +14,7 @@ from vllm_omni_rig import environment
 
 from .measure import Result
 
-SUBJECTS = ("conversion", "wire", "sanitizer", "imports", "audit")
+SUBJECTS = ("conversion", "wire", "sanitizer", "imports", "audit", "growth", "serving", "flood", "probe", "killed")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interleaved repetitions and their medians, so that a machine that is busy is busy for both sides."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -35,6 +36,12 @@ def medians(functions: Mapping[str, Callable[[], object]], repetitions: int = RE
         for name, function in functions.items():
             times[name].append(_time(function, calls[name]))
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
+
+
+def exponent(times: Mapping[int, float]) -> float:
+    """By which power of the size the time grows, by least squares: with 1, twice the size takes twice the time."""
+    logarithms = [[math.log(value) for value in values] for values in (times.keys(), times.values())]
+    return statistics.linear_regression(*logarithms).slope
 
 
 def _time(function: Callable[[], object], calls: int) -> float:

@@ -142,6 +142,11 @@ def test_a_record_made_of_a_records_fields_is_that_record(message: str, name: st
     assert OmniErrorDetails(**dataclasses.asdict(details)) == details
 
 
+@given(records(), st.text(max_size=300))
+def test_a_record_under_another_id_differs_in_that_alone(details: OmniErrorDetails, request_id: str) -> None:
+    assert details.under(request_id) == dataclasses.replace(details, request_id=request_id)
+
+
 def test_ordinary_types_and_ids_come_through_unchanged() -> None:
     for error_type in (*(status.phrase for status in HTTPStatus), "UnprocessableEntityError", "Odd_type-2"):
         for request_id in ("chatcmpl-9a0b1c2d3e4f5a6b", "123e4567-e89b-12d3-a456-426614174000", "a:b.c_d"):

@@ -3,6 +3,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
+from http import HTTPStatus
 
 import pytest
 from hypothesis import example, given
@@ -323,6 +324,11 @@ def test_an_identifier_is_short_and_sanitized(text: str | None) -> None:
     assert name is None or 0 < len(name) <= MAX_IDENTIFIER_CHARACTERS
     assert identifier(name) == name
     assert name is None or sanitize(name) == name
+
+
+def test_a_phrase_of_http_is_what_sanitizing_leaves_of_it() -> None:
+    phrases = [status.phrase for status in HTTPStatus]
+    assert [identifier(phrase) for phrase in phrases] == [sanitize(phrase) for phrase in phrases] == phrases
 
 
 def test_an_identifier_is_cut_to_its_length() -> None:

@@ -54,6 +54,14 @@ class OmniErrorDetails:
         missing = {name: value for name, value in known.items() if value is not None and getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 
+    def under(self, request_id: str) -> Self:
+        """The record with this request id. What is public already is not sanitized a second time."""
+        found = object.__new__(type(self))
+        for name in OmniErrorDetails.__slots__:
+            object.__setattr__(found, name, getattr(self, name))
+        object.__setattr__(found, "request_id", public_text.request_id(request_id))
+        return found
+
     def _check_types(self) -> None:
         for name, value in (("message", self.message), ("category", self.category), ("error_type", self.error_type)):
             if not isinstance(value, str):

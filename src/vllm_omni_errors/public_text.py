@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 MAX_CHARACTERS = 2_000
 MAX_IDENTIFIER_CHARACTERS = 128
@@ -457,10 +458,16 @@ def _escaped(match: re.Match[str]) -> str:
     return f"<U+{ord(match[0]):04X}>"
 
 
+_PHRASES = frozenset(status.phrase for status in HTTPStatus)
+"""The types that are no single word. To sanitize one is a third of what a record costs."""
+
+
 def identifier(text: str | None) -> str | None:
     """Public form of a name such as a parameter's: sanitized, at most 128 characters; None if nothing is left."""
     if not isinstance(text, str):
         return None
+    if type(text) is str and text in _PHRASES:
+        return text
     # As sanitize would: of all rules only those for a key and a long run can match letters, digits and underscores.
     if str.isidentifier(text) and str.__len__(text) < MIN_RUN_CHARACTERS and not _KEY.search(text):
         return str.__getitem__(text, slice(None))  # a plain one
