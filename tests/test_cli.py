@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The command line: exit codes, what goes to which stream, and how it ends."""
+
 import json
 import os
 import signal
