@@ -17,7 +17,7 @@ import pytest
 
 from vllm_omni_errors import cli
 from vllm_omni_errors.migrate import rewrites
-from vllm_omni_errors.migrate.rewrite import Rewrite
+from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite
 
 
 class Greet(Rewrite):
@@ -87,7 +87,17 @@ def test_help_lists_the_commands_without_importing_them(capsys, monkeypatch):
 
 def test_help_of_migrate_names_the_phases(capsys):
     cli.run(["migrate", "--help"])
-    assert "--phase [bridge|requests|stages|transports|finalize]" in capsys.readouterr().out
+    named = " ".join(capsys.readouterr().out.split()).replace(" or ", ", ")
+    assert f"Last phase to apply: {', '.join(PHASES)} (default" in named
+
+
+@pytest.mark.parametrize("command", [None, *cli.group.list_commands(None)])
+def test_help_is_whole_in_80_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.run([*filter(None, [command]), "--help"])
+    shown = capsys.readouterr().out
+    assert "..." not in shown.partition("Options:")[2]
+    assert command == "audit" or max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["migrate"], ["migrate", "x"], ["migrate", "x", "--out"]])

@@ -166,6 +166,24 @@ def test_the_table_fits_the_terminal(columns: int) -> None:
         assert any("name of a.long" in line for line in lines)
 
 
+def test_in_80_columns_no_id_name_status_or_address_is_cut() -> None:
+    long = {name: f"{name}-{'x' * 90}-end" for name in ("id", "name", "side", "model", "reason")}
+    broken = check(long["id"], "fail", f"answered 500, {'y' * 100}", name=long["name"])
+    skipped = check("a.skip", "skip", long["reason"], name=long["name"])
+    run = report(broken, skipped) | {"model": long["model"], "url": f"http://{'h' * 100}:8000"}
+    for show, shown in (
+        (lambda console: text.print_report(run, console), ("id", "model", "reason")),
+        (lambda console: text.print_comparison({long["side"]: run, "b": run}, console), ("side",)),
+    ):
+        console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        show(console)
+        told = console.export_text()
+        assert "…" not in told.replace("yyy…", "")
+        assert "answered 500," in told
+        assert told.count("-end") >= len(shown) + 2
+        assert all(long[name] in "".join(told.split()) for name in shown)
+
+
 def test_the_table_does_not_pass_control_characters_on() -> None:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     text.print_report(report(check("a.one", "fail", HOSTILE)), console)
