@@ -106,6 +106,12 @@ def test_a_page_has_every_check_with_its_verdict() -> None:
     assert sides == ["side fail", "side pass", "side skip"]
 
 
+def test_a_page_leads_to_what_is_broken() -> None:
+    page = Page(html.render(STOCK))
+    assert page.values("a", "href") == ["#a.one"]
+    assert page.values("div", "id") == ["a.one", "a.two", "a.three"]
+
+
 def test_a_page_shows_request_answer_expectation_and_command() -> None:
     words = Page(html.render(STOCK)).text
     for shown in ("answered 400", "POST /v1/x", '"code": 400', "Expected: 404 NotFoundError", "4xx +1", "curl -X POST"):
@@ -143,7 +149,8 @@ def test_a_page_needs_nothing_from_anywhere() -> None:
     page = Page(html.render_comparison({"stock": STOCK, "migrated": MIGRATED}))
     tags = {tag for tag, _ in page.elements}
     assert tags.isdisjoint({"script", "link", "img", "iframe", "object", "video", "audio", "form"})
-    assert not {name for _, attributes in page.elements for name in attributes} & {"src", "href", "action", "srcset"}
+    assert not {name for _, attributes in page.elements for name in attributes} & {"src", "action", "srcset"}
+    assert all(str(address).startswith("#") for tag, _ in page.elements for address in page.values(tag, "href"))
     assert not re.search(r"url\(|@import|@font-face", page.text)
 
 
