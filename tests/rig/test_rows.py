@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each place of stock's HTTP routes that answers wrongly, and the request or the pair of tests that sees it.
-
-Needs no server: it holds the list against the tables and the tests, which ask the servers.
+"""Each place of stock's HTTP routes that answers wrongly, and what sees it: a request whose answer changes, or a pair
+of tests. Needs no server: it holds the list against the tables and the tests, which ask the servers.
 
 Places are `file:line` of vLLM-Omni 0.30.0 below `entrypoints/openai/`; where no file is named, of `api_server.py`.
 """
