@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The table of the contract, row by row, and what every transport derives from it."""
+
 import subprocess
 import sys
 

@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The command line: exit codes, what goes to which stream, and how it ends."""
+
+import io
 import json
 import os
 import signal
@@ -12,10 +15,13 @@ from pathlib import Path
 import click
 import libcst as cst
 import pytest
+from rich.console import Console
 
 from vllm_omni_errors import cli
-from vllm_omni_errors.migrate import rewrites
-from vllm_omni_errors.migrate.rewrite import Rewrite
+from vllm_omni_errors.migrate import rewrites, summary
+from vllm_omni_errors.migrate.rewrite import PHASES, Rewrite
+from vllm_omni_errors.migrate.series import PatchFile, Series
+from vllm_omni_errors.migrate.source import MigrationError, Unmatched
 
 
 class Greet(Rewrite):
@@ -85,7 +91,17 @@ def test_help_lists_the_commands_without_importing_them(capsys, monkeypatch):
 
 def test_help_of_migrate_names_the_phases(capsys):
     cli.run(["migrate", "--help"])
-    assert "--phase [bridge|requests|stages|transports|finalize]" in capsys.readouterr().out
+    named = " ".join(capsys.readouterr().out.split()).replace(" or ", ", ")
+    assert f"Last phase to apply: {', '.join(PHASES)} (default" in named
+
+
+@pytest.mark.parametrize("command", [None, *cli.group.list_commands(None)])
+def test_help_is_whole_in_80_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.run([*filter(None, [command]), "--help"])
+    shown = capsys.readouterr().out
+    assert "..." not in shown.partition("Options:")[2]
+    assert command == "audit" or max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["migrate"], ["migrate", "x"], ["migrate", "x", "--out"]])
@@ -235,22 +251,31 @@ def test_what_does_not_match_is_listed(tree, out, capsys):
     (tree / "vllm_omni/door.py").write_text("def enter(): hello(hello)\n")
     assert cli.run(["migrate", str(tree), "--out", str(out), "--json", "-"]) == 2
     caught = capsys.readouterr()
-    row = next(line for line in caught.err.splitlines() if "Greet" in line)
-    assert [cell.strip() for cell in row.split("│")] == [
-        "bridge",
-        "Greet",
-        "vllm_omni/door.py",
-        "enter",
-        "1",
-        "2",
-        "its place is ambiguous",
-    ]
+    assert "bridge  vllm_omni/door.py\n  Greet: 2 places instead of 1 in enter; its place is ambiguous" in caught.err
     assert f"omni-errors: {tree}: 1 rewrite does not match a vLLM-Omni of unknown version.\n" in caught.err
     error = json.loads(caught.out)["error"]
     (unmatched,) = error["unmatched"]
     assert (unmatched["rewrite"], unmatched["expected"], unmatched["found"]) == ("Greet", 1, 2)
     assert error["phases"] == [{"phase": "bridge", "matched": 0, "unmatched": 1}]
     assert not out.exists()
+
+
+def test_in_80_columns_what_does_not_match_is_named_whole():
+    row = Unmatched("Names" * 12, "stages", "a/" * 60 + "x.py", "Owner." * 9 + "run", 1, 0, "missing", ("s" * 70,))
+    console = Console(width=80, record=True, file=io.StringIO())
+    summary.show_unmatched(console, MigrationError("tree", "why", "what", (row,)))
+    told = console.export_text()
+    assert f"stages  {row.path}\n" in told
+    assert all(word in told for word in (f"  {row.rewrite}:", row.function, row.reason, row.sites[0]))
+
+
+def test_in_80_columns_a_series_is_shown_whole():
+    patch = PatchFile("0001.patch", "A subject of many words " * 4, 1_000, 100_000, 100_000)
+    console = Console(width=80, record=True, file=io.StringIO())
+    summary.show_series(console, Series("x", "0.30.0", Path("/series/" + "d" * 90), "a" * 40, "b" * 40, (patch,)))
+    told = console.export_text()
+    assert "…" not in told
+    assert all(word in told for word in ("+100000 -100000", f"{'d' * 90}/*.patch", "a" * 40, "b" * 40))
 
 
 def test_error_names_source_reason_and_next_step(tmp_path, out, capsys):

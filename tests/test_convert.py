@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Exception to record, and record to exception, for every class and for hostile ones."""
+
 import asyncio
 import copy
 import dataclasses

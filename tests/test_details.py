@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The record keeps its promises, whoever makes it."""
+
 import copy
 import dataclasses
 import pickle

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents say what the code does."""
 
-import importlib.util
 import re
 import shlex
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
+from script_module import load
 
 from vllm_omni_errors import cli
 from vllm_omni_errors.catalogue import CATALOGUE, Row
@@ -24,15 +23,7 @@ BLOCK = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 NAMED_TEST = re.compile(r"`(test_\w+)`")
-
-
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("documents", ROOT / "scripts" / "documents.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+DOCUMENTS = load("documents").DOCUMENTS
 
 
 def commands(program: str) -> list[tuple[str, list[str]]]:
@@ -67,10 +58,10 @@ def test_contract_documents_no_row_that_is_not_there() -> None:
     assert sorted(rows) == sorted(documented(row) for row in CATALOGUE)
 
 
-@pytest.mark.parametrize("name", generator().DOCUMENTS)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_what_is_made_is_current(name: str) -> None:
     """`make docs` writes it."""
-    assert (ROOT / name).read_text() == generator().DOCUMENTS[name]()
+    assert (ROOT / name).read_text() == DOCUMENTS[name]()
 
 
 @pytest.mark.parametrize(("page", "words"), commands("omni-errors"), ids=str)

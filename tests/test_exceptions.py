@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The Omni types: their parents, and that nothing is lost when they are copied, pickled or sent through Ray."""
+
 import copy
 import pickle
 from typing import Any

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A failed validation says where and what, and never the input."""
+
 from typing import Annotated, Any, Literal
 
 import pydantic

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The sanitizer, rule by rule, and what it promises for any text."""
+
 import functools
 import re
 import unicodedata

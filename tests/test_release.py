@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """sdist and wheel hold what they should, and what needs no vLLM works without one. `make dist` also installs them."""
 
-import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,7 @@ import msgspec
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from script_module import load
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -20,12 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("release")
 
 
 @pytest.fixture(scope="module")

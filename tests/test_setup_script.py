@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/setup.py says in one sentence what is wrong, and never replaces anything of somebody else's environment."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parent.parent / "scripts" / "setup.py"
+from script_module import SCRIPTS, load
 
 
 @pytest.fixture(scope="module")
 def setup_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("setup_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("setup")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "setup.py"), *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def sentences(result: subprocess.CompletedProcess[str]) -> list[str]:

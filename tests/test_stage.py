@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What leaves a stage is a record, made and logged once; deadlines are kept; relays change nothing."""
+
 import asyncio
 import json
 import logging

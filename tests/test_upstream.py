@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Which vLLM is good enough, and functions of it that are replaced wherever they were imported."""
+
 import dataclasses
 import logging
 import subprocess

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The record as bytes, in messages and as vLLM's error: it arrives as it was, and bad bytes raise nothing."""
+
 import pickle
 import subprocess
 import sys

@@ -5,8 +5,10 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Iterator
@@ -137,29 +139,16 @@ def group() -> None:
 
     \b
     Examples:
-      omni-errors audit ~/src/vllm-omni --html build/audit.html
-      omni-errors migrate vllm-omni==0.30.0 --out build/migrated --diff build/migrated.diff
+      omni-errors probe http://127.0.0.1:8000 --html report.html
+      omni-errors explain 503
+      omni-errors migrate vllm-omni==0.30.0 --out migrated --diff migrated.diff
       omni-errors migrate vllm-omni==0.30.0 --out dist --wheel
-      omni-errors migrate vllm-omni==0.30.0 --series build/series
-      omni-errors probe http://127.0.0.1:8000 --html build/report.html
+      omni-errors migrate vllm-omni==0.30.0 --series series
+      omni-errors audit ~/src/vllm-omni --html audit.html
     """
 
 
 # migrate
-
-
-class PhaseName(click.ParamType):  # type: ignore[type-arg]  # older releases of click cannot be subscripted
-    """A phase; which there are is known to the rewrites, so it is looked up only for help and in the run."""
-
-    name = "phase"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Names of the phases, if they can be imported."""
-        try:
-            from vllm_omni_errors.migrate.rewrite import PHASES
-        except ModuleNotFoundError:
-            return "NAME"
-        return f"[{'|'.join(PHASES)}]"
 
 
 @group.command()
@@ -167,6 +156,7 @@ class PhaseName(click.ParamType):  # type: ignore[type-arg]  # older releases of
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
+    metavar="DIR",
     help="Directory to write to, made whole or not at all. One that an earlier run wrote is replaced.",
 )
 @click.option(
@@ -175,7 +165,11 @@ class PhaseName(click.ParamType):  # type: ignore[type-arg]  # older releases of
     metavar="DIR",
     help="Instead of --out: write patches for `git am`, one for each phase and area; the first brings the library.",
 )
-@click.option("--phase", type=PhaseName(), help="Last phase to apply (default: all of them).")
+@click.option(
+    "--phase",
+    metavar="PHASE",
+    help="Last phase to apply: bridge, requests, stages, transports or finalize (default: all of them).",
+)
 @click.option(
     "--diff",
     type=click.Path(path_type=Path),
@@ -206,10 +200,10 @@ def migrate(
 
     \b
     Examples:
-      omni-errors migrate vllm-omni==0.30.0 --out build/migrated
-      omni-errors migrate ~/src/vllm-omni --out build/migrated --phase bridge --diff bridge.diff
+      omni-errors migrate vllm-omni==0.30.0 --out migrated
+      omni-errors migrate ~/src/vllm-omni --out bridge --phase bridge
       omni-errors migrate vllm_omni-0.30.0-py3-none-any.whl --out dist --wheel
-      omni-errors migrate vllm-omni==0.30.0 --series build/series && git am build/series/*.patch
+      omni-errors migrate vllm-omni==0.30.0 --series series
     """
     target, option = (out, "--out") if series is None else (series, "--series")
     if target is None or (series is not None and (out is not None or diff is not None or wheel)):
@@ -302,12 +296,13 @@ def _write_json(path: Path | None, document: dict[str, Any]) -> None:
         raise CouldNotRun(f"{path}: cannot write: {error.strerror}.\nChoose another --json.") from None
 
 
-@group.command()
+@group.command(short_help="Say what an error means, whose it is, and what to look at.")
 @click.argument("word", metavar="TYPE-OR-STATUS")
 @click.option(
     "--json",
     "json_file",
     type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
     help="Write it as JSON as well; - is standard output.",
 )
 def explain(word: str, json_file: Path | None) -> None:
@@ -331,11 +326,24 @@ def explain(word: str, json_file: Path | None) -> None:
     _write_json(json_file, {"errors": [explanations.fields(each) for each in found]})
     if str(json_file) == "-":
         return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH_COLUMNS
     for each in found:
-        click.secho(f"{each.status} {each.error_type}", bold=True)
-        for title, sentence in explanations.lines(each):
-            click.echo(f"  {title + ':':<12}{sentence.replace('`', '')}")
+        click.secho(explanations.title(each), bold=True)
+        for word, sentence in explanations.lines(each):
+            click.echo(_beside(f"  {word + ':':<12}", sentence.replace("`", ""), width))
         click.echo()
+
+
+def _beside(label: str, text: str, width: int) -> str:
+    """A label and a text beside it, in lines of at most `width` columns."""
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 # The way in

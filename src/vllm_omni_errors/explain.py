@@ -116,7 +116,7 @@ def _explanation(rows: list[Row]) -> Explanation:
         status=row.status,
         own_status=row.status_attribute is not None,
         owner=row.category,
-        retry=_retry(row, error_type),
+        retry=_retry(rows, error_type),
         fatal=row.fatal,
         close_code=row.close_code,
         meaning=meaning.meaning,
@@ -125,8 +125,9 @@ def _explanation(rows: list[Row]) -> Explanation:
     )
 
 
-def _retry(row: Row, error_type: str) -> str:
-    if row.final_attribute:
+def _retry(rows: list[Row], error_type: str) -> str:
+    row = rows[0]
+    if any(each.final_attribute for each in rows):
         return "yes, unless the answer says `x-should-retry: false`"
     if not may_be_retried(row.status, error_type):
         return "no: the answer says `x-should-retry: false`"
@@ -139,7 +140,7 @@ def everything() -> tuple[Explanation, ...]:
     """Every kind of error, clients' first, by status."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in CATALOGUE:
-        key = (row.category, row.status, row.error_type, row.status_attribute is None, row.fatal, row.final_attribute)
+        key = (row.category, row.status, row.error_type, row.status_attribute is None, row.fatal)
         groups.setdefault(key, []).append(row)
     order = {"client": 0, "server": 1, "status": 2}
     found = map(_explanation, groups.values())
@@ -183,6 +184,12 @@ def fields(each: Explanation) -> dict[str, Any]:
     return asdict(each)
 
 
+def title(each: Explanation) -> str:
+    """Status and type, and what sets it apart from another explanation with the same."""
+    apart = (", fatal" if each.fatal else "") + (", or its own status" if each.own_status else "")
+    return f"{each.status} {each.error_type}{apart}"
+
+
 def lines(each: Explanation) -> Iterable[tuple[str, str]]:
     """An explanation as pairs of a word and a sentence."""
     other = ", or the status that the exception carries" if each.own_status else ""
@@ -201,10 +208,8 @@ def markdown() -> str:
     """The reference of all errors."""
     parts = ["# Errors\n\nMade from the catalogue by `make docs`; `omni-errors explain WORD` prints one of them.\n"]
     for each in everything():
-        title = f"{each.status} {each.error_type}" + (", fatal" if each.fatal else "")
-        title += ", or its own status" if each.own_status else ""
         rows = "\n".join(f"| {word} | {sentence} |" for word, sentence in lines(each))
-        parts.append(f"## {title}\n\n| | |\n|---|---|\n{rows}\n")
+        parts.append(f"## {title(each)}\n\n| | |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of chat, completions, responses and image edits: their first item is awaited, and they end in one error
-event (contract, section 5). Imports no vLLM.
-"""
+"""Streams of chat, completions, responses and image edits: started late, ended by one error event (contract, 5)."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable

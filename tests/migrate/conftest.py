@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A small vLLM-Omni to migrate, as a folder and as a wheel (synthetic_tree.py)."""
+
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A migrated tree is written whole or not at all, and destroys nothing."""
+
 import errno
 import os
 import resource

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The diff of a file, to the byte, as `git apply` and `patch` take it."""
+
 import subprocess
 
 import pytest

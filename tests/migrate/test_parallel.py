@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Work in several processes, of which none outlives the block."""
+
 import multiprocessing
 import os
 import subprocess

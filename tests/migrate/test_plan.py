@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What a migration is going to change, and why it refuses to."""
+
 import json
 import os
 

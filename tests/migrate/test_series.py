@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The patch series: each patch applies on the one before, and all make the migrated tree."""
+
 import os
 import re
 import subprocess

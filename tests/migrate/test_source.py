@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What can be migrated, and the sentence that refuses everything else."""
+
 import contextlib
 import io
 import subprocess

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The library as a part of vLLM-Omni: complete, and without what no server runs."""
+
 import ast
 import tomllib
 from pathlib import Path

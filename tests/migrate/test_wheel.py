@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The wheel of a migrated tree: its files, its metadata, and the same bytes each time."""
+
 import base64
 import csv
 import hashlib

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demonstration's verdicts, without servers: what it writes, what it returns, and that it stops what it started."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from script_module import load
 
 from vllm_omni_errors.probe import CHECKS, Finding, ProbeError, Report, Result
 from vllm_omni_rig.server import RigError
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
 def report(broken: int, rule: str = "status") -> Report:
@@ -40,11 +38,7 @@ class FakeServer:
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    specification = importlib.util.spec_from_file_location("demo", SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = load("demo")
     monkeypatch.setattr(module.signal, "signal", lambda *_: None)
     module.started = []
 

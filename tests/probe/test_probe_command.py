@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from faithful_server import Faithful, Problem, serving
 from junitparser import JUnitXml
 
+from vllm_omni_errors import cli
 from vllm_omni_errors.probe import CHECKS, command
 from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.media import refusing_url
@@ -169,12 +170,12 @@ def test_a_header_without_a_colon_is_not_quoted() -> None:
     assert SECRET not in result.output
 
 
-def test_an_interruption_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_ends_it_as_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(url: str, **_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "run", interrupted)
-    assert invoke("http://host").exit_code == 2
+    assert cli.run(["probe", "http://host"]) == cli.ExitCode.INTERRUPTED
 
 
 def test_the_deadline_is_scaled_for_generations(monkeypatch: pytest.MonkeyPatch) -> None:

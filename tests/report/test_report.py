@@ -106,6 +106,12 @@ def test_a_page_has_every_check_with_its_verdict() -> None:
     assert sides == ["side fail", "side pass", "side skip"]
 
 
+def test_a_page_leads_to_what_is_broken() -> None:
+    page = Page(html.render(STOCK))
+    assert page.values("a", "href") == ["#a.one"]
+    assert page.values("div", "id") == ["a.one", "a.two", "a.three"]
+
+
 def test_a_page_shows_request_answer_expectation_and_command() -> None:
     words = Page(html.render(STOCK)).text
     for shown in ("answered 400", "POST /v1/x", '"code": 400', "Expected: 404 NotFoundError", "4xx +1", "curl -X POST"):
@@ -143,7 +149,8 @@ def test_a_page_needs_nothing_from_anywhere() -> None:
     page = Page(html.render_comparison({"stock": STOCK, "migrated": MIGRATED}))
     tags = {tag for tag, _ in page.elements}
     assert tags.isdisjoint({"script", "link", "img", "iframe", "object", "video", "audio", "form"})
-    assert not {name for _, attributes in page.elements for name in attributes} & {"src", "href", "action", "srcset"}
+    assert not {name for _, attributes in page.elements for name in attributes} & {"src", "action", "srcset"}
+    assert all(str(address).startswith("#") for tag, _ in page.elements for address in page.values(tag, "href"))
     assert not re.search(r"url\(|@import|@font-face", page.text)
 
 
@@ -164,6 +171,24 @@ def test_the_table_fits_the_terminal(columns: int) -> None:
         lines = console.export_text().splitlines()
         assert max(len(line) for line in lines) <= columns
         assert any("name of a.long" in line for line in lines)
+
+
+def test_in_80_columns_no_id_name_status_or_address_is_cut() -> None:
+    long = {name: f"{name}-{'x' * 90}-end" for name in ("id", "name", "side", "model", "reason")}
+    broken = check(long["id"], "fail", f"answered 500, {'y' * 100}", name=long["name"])
+    skipped = check("a.skip", "skip", long["reason"], name=long["name"])
+    run = report(broken, skipped) | {"model": long["model"], "url": f"http://{'h' * 100}:8000"}
+    for show, shown in (
+        (lambda console: text.print_report(run, console), ("id", "model", "reason")),
+        (lambda console: text.print_comparison({long["side"]: run, "b": run}, console), ("side",)),
+    ):
+        console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        show(console)
+        told = console.export_text()
+        assert "…" not in told.replace("yyy…", "")
+        assert "answered 500," in told
+        assert told.count("-end") >= len(shown) + 2
+        assert all(long[name] in "".join(told.split()) for name in shown)
 
 
 def test_the_table_does_not_pass_control_characters_on() -> None:

@@ -292,18 +292,12 @@ TABLE: Sequence[Row] = (
     Row("robot socket", "video", talk_to_a_robot, SOCKET, "An action is sent whole."),
 )
 # fmt: on
-"""A ``session`` is for one generation, and ends with it; in a ``socket`` a client may correct what it asked for."""
+"""A ``session`` is for one generation, and ends with it; in a ``socket`` a client may correct what it asked for.
 
-NAMED: Mapping[str, str] = MappingProxyType(
-    {
-        "video chat socket": "A question needs a frame, and a model that sees: its processor is a model's asset. What "
-        "the chat stream that it reads can fail of is the row `chat stream`.",
-        "duplex sockets": "No model of the rig is duplex. Between stage and session a failure is one of vLLM-Omni's "
-        "words, each with its status in transports/realtime.py: test_contract_duplex.",
-        "dead stage by SIGKILL": "It takes a server with it: test_contract_lifecycle.",
-    }
-)
-"""What the table does not have, and why."""
+Not here: the video chat socket (a question needs a frame, and a model that sees; the chat stream that it reads is the
+row `chat stream`), duplex sockets (no model of the rig is duplex: test_contract_duplex), and a stage that is dead by
+SIGKILL (it takes a server with it: test_contract_lifecycle).
+"""
 
 
 def is_reason(told: str) -> bool:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests that vLLM's own code refuses: one or more for each seam that the rig reaches, and what the migrated
-server answers. Seams of ledgers/upstream-0.30.0 that are missing here are called by themselves (places_program.py), or
-need a model that the rig does not have."""
+"""Wrong requests that vLLM's own code refuses, for each seam in reach, and what the migrated server answers.
+
+Seams of ledgers/upstream-0.30.0 that are missing here are called by themselves (places_program.py), or need a model
+that the rig does not have.
+"""
 
 import json
 from collections.abc import Sequence

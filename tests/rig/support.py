@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -201,6 +201,20 @@ def send_all(url: str, calls: Mapping[str, Call], at_once: int = 4) -> Answers:
         before = counters(url, observer)
         answers = dict(zip(calls, pool.map(one, calls.values()), strict=True))
         return Answers(calls, answers, growth(url, before, len(calls), observer))
+
+
+class Titled(Protocol):
+    """A row of a table of requests."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def call(self) -> Call: ...
+
+
+def answers_of(url: str, rows: Iterable[Titled]) -> Answers:
+    """The answers to a table's requests, by their titles."""
+    return send_all(url, {row.title: row.call for row in rows})
 
 
 def seen(answer: Answer) -> Seen:

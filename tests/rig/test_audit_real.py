@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of the installed vLLM-Omni: its counts against an independent count, its reach against what was seen on the
-running server, the gate over the whole tree, and the seams. Needs no server; pip downloads the older versions."""
+"""The audit of the installed vLLM-Omni, held against independent counts and against what was seen on the server.
+
+Its counts, its reach, the gate over the whole tree, and the seams. Needs no server; pip downloads the older versions.
+"""
 
 import ast
 import dataclasses

@@ -3,19 +3,19 @@
 
 import pytest
 from cases import ONE_STAGE, TWO_STAGES, Case
-from support import Answers, seen, send, send_all
+from support import Answers, answers_of, seen, send
 
 from vllm_omni_rig.server import Server
 
 
 @pytest.fixture(scope="module")
 def two_stages(stock: Server) -> Answers:
-    return send_all(stock.url, {case.title: case.call for case in TWO_STAGES})
+    return answers_of(stock.url, TWO_STAGES)
 
 
 @pytest.fixture(scope="module")
 def one_stage(stock_inline: Server) -> Answers:
-    return send_all(stock_inline.url, {case.title: case.call for case in ONE_STAGE})
+    return answers_of(stock_inline.url, ONE_STAGE)
 
 
 @pytest.mark.parametrize("case", TWO_STAGES, ids=str)

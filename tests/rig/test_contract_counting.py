@@ -9,7 +9,7 @@ import httpx
 import pytest
 from calls import chat, images
 from cases import TWO_STAGES
-from support import Answer, Call, post, send, send_all
+from support import Answer, Call, answers_of, post, send, send_all
 
 from vllm_omni_rig.server import Server
 
@@ -58,7 +58,7 @@ def test_every_shape_of_an_error_is_counted(migrated: Server) -> None:
     others = [case for case in TWO_STAGES if case.now.shape != "six"]
     assert others
     before = errors(migrated.url)
-    answers = send_all(migrated.url, {case.title: case.call for case in others})
+    answers = answers_of(migrated.url, others)
     growth = errors(migrated.url) - before
     assert Counter(status for _, _, _, status, *_ in growth.elements()) == Counter(
         str(answer.status) for answer in answers.by_name.values()

@@ -11,7 +11,7 @@ import pytest
 from calls import batch, chat, completions, images, messages, raw, responses, tokenize
 from cases import ONE_STAGE, TWO_STAGES, Case
 from contract import client_error, logged, nothing_leaks, verify, verify_client
-from support import Answers, Call, get, post, send, send_all
+from support import Answers, Call, answers_of, get, post, send
 
 from vllm_omni_rig.server import Server
 
@@ -27,10 +27,6 @@ Errors = Mapping[str, openai.APIStatusError]
 def for_the_client(cases: Sequence[Case]) -> list[Case]:
     """The requests that the official client can send, and whose errors have a shape that it reads."""
     return [case for case in cases if case.call.content is None and case.now.shape == "six"]
-
-
-def answers_of(url: str, cases: Sequence[Case]) -> Answers:
-    return send_all(url, {case.title: case.call for case in cases})
 
 
 def errors_of(url: str, cases: Sequence[Case]) -> Errors:

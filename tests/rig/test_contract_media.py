@@ -3,13 +3,13 @@
 
 import socket
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from calls import PNG, TRUNCATED, edits
 from cases import Seen, now
 from contract import client_error, nothing_leaks, verify, verify_client
+from media_server import serving
 from support import send
 
 from vllm_omni_rig.server import Server
@@ -64,17 +64,11 @@ class Media(BaseHTTPRequestHandler):
         self.wfile.write(body[:40] if path == "/half" else body)
         self.close_connection = path == "/half"
 
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
-
 
 @pytest.fixture(scope="module")
 def media() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Media)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://user:rig-password-4711@127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Media) as url:
+        yield url
 
 
 def closed_port() -> int:

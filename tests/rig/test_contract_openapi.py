@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document of a migrated server is what it does: schemathesis makes requests from it, and the document
-knows every answer of the tables of wrong requests.
+"""The OpenAPI document of a migrated server is what it does.
+
+schemathesis makes requests from it, and the document knows every answer of the tables of wrong requests.
 """
 
 from collections.abc import Callable, Iterator, Sequence

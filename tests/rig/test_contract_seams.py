@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM's code refuses in a request reaches the client as its own mistake (seam_cases.py; contract, section 4)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from calls import images
 from contract import verify
 from seam_cases import ONE_STAGE, SPEAKING, TWO_STAGES, SeamCase
-from support import Answers, send, send_all
+from support import Answers, answers_of, send
 
 from vllm_omni_errors.audit import seams
 from vllm_omni_rig.server import Server
 
 LEDGER = Path(__file__).parents[2] / "ledgers" / "upstream-0.30.0"
 STATUSES = {"validation": 400, "typed": 400, "not-found": 404, "media": 422}
-
-
-def answers_of(url: str, cases: Sequence[SeamCase]) -> Answers:
-    return send_all(url, {case.title: case.call for case in cases})
 
 
 @pytest.fixture(scope="module")

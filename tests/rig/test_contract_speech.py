@@ -22,7 +22,7 @@ from failures_table import MIGRATED as EXPECTED
 from failures_table import NAMES
 from seam_cases import FIRST_STAGE, SPEAKING, SeamCase, part, untyped
 from speaking import batch, events, generate, raw_stream, speech, upload, wav
-from support import Answer, Answers, Call, get, post, seen, send, send_all, shape
+from support import Answer, Answers, Call, answers_of, get, post, seen, send, send_all, shape
 from test_contract_media import closed_port, media  # noqa: F401
 
 from vllm_omni_errors.seams import TRANSIENT_MEDIA
@@ -242,9 +242,7 @@ def migrated(speakers: Server, diffusion: Server) -> Mapping[str, Server]:
 @pytest.fixture(scope="module")
 def answers(migrated: Mapping[str, Server]) -> Mapping[str, Answers]:
     """What the migrated server answers to its table, by kind of server."""
-    return {
-        kind: send_all(migrated[kind].url, {case.title: case.call for case in cases}) for kind, cases in TABLES.items()
-    }
+    return {kind: answers_of(migrated[kind].url, cases) for kind, cases in TABLES.items()}
 
 
 @pytest.mark.parametrize(("kind", "case"), ROWS, ids=str)

@@ -8,8 +8,7 @@ import base64
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import openai
@@ -17,7 +16,8 @@ import pytest
 from calls import PNG, TRUNCATED, data_url, delete, form
 from cases import Case, now, was
 from contract import client_error, nothing_leaks, verify, verify_client
-from support import Answer, Answers, Seen, get, seen, send, send_all
+from media_server import serving
+from support import Answer, Answers, Seen, answers_of, get, seen, send
 from test_contract_counting import errors
 from video_calls import content, ended, extra, lora, reference, retrieve, start_job, upload, video
 
@@ -168,7 +168,7 @@ def migrated(scripted: Start) -> Server:
 
 
 def answers(server: Server) -> Answers:
-    return send_all(server.url, {case.title: case.call for case in (*REQUESTS, *FAILURES)})
+    return answers_of(server.url, (*REQUESTS, *FAILURES))
 
 
 @pytest.fixture(scope="module")
@@ -236,17 +236,11 @@ class Media(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"bad")
 
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
-
 
 @pytest.fixture(scope="module")
 def media() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Media)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://user:rig-password-4711@127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Media) as url:
+        yield url
 
 
 PERMANENT = ("302", "400", "401", "403", "404", "410")

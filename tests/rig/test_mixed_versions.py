@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stage of stock 0.30.0 beside a migrated API process, and the reverse: real processes, real sockets, vLLM-Omni's own
-code at both ends (contract, section 8)."""
+"""A stage of stock 0.30.0 beside a migrated API process, and the reverse (contract, section 8).
+
+Real processes, real sockets, vLLM-Omni's own code at both ends.
+"""
 
 import json
 import os

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests for the routes whose endpoints are vLLM's own, each wrong in its own way: by a field's value or type,
-by what fields say together, by the prompt, the model, or the body as a whole."""
+"""Wrong requests for the routes whose endpoints are vLLM's own.
+
+Each is wrong in its own way: by a field's value or type, by what fields say together, by the prompt, the model, or the
+body as a whole.
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

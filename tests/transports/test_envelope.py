@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The public error object, the headers and the close reason of a record."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot

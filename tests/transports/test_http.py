@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The one handler of an application, on vLLM's real one and on plain ones."""
+
 import asyncio
 import json
 import logging

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What an application's OpenAPI document says about its errors."""
+
 import copy
 import json
 import re

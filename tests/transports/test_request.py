@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The id of a request, on every answer, and what is counted when it ends."""
+
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace

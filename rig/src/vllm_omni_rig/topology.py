@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipelines: one diffusion stage inside the API process; an AR stage and a diffusion stage, each a process; an AR
-stage alone, which several API processes can share.
+"""The pipelines that the rig serves.
+
+One diffusion stage inside the API process; an AR stage and a diffusion stage, each a process; an AR stage alone, which
+several API processes can share.
 """
 
 from typing import Any

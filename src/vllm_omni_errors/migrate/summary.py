@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +16,7 @@ from vllm_omni_errors.migrate import Result, RewriteRow
 from vllm_omni_errors.migrate.manifest import LIBRARY, library_version
 from vllm_omni_errors.migrate.rewrite import PHASES
 from vllm_omni_errors.migrate.series import Series
-from vllm_omni_errors.migrate.source import Matched, MigrationError
+from vllm_omni_errors.migrate.source import Matched, MigrationError, Unmatched
 
 MOST_ROWS = 60
 FOLDER_PARTS = 2
@@ -25,15 +26,15 @@ def show_result(console: Console, result: Result) -> None:
     """Print the rewrites by phase and file, the totals, and where everything lies."""
     if len(result.rewrites) > MOST_ROWS:
         _show_folders(console, result.rewrites)
-        _line(console, "Every rewrite with its reason: --json FILE; every change: --diff FILE.")
+        _sentence(console, "Every rewrite with its reason: --json FILE; every change: --diff FILE.")
         console.print()
     elif result.rewrites:
         _show_rewrites(console, result)
     for note in result.notes:
-        _line(console, note)
+        _sentence(console, note)
     if result.new_phases:
         places = sum(row.places for row in result.rewrites)
-        _line(
+        _sentence(
             console,
             f"vLLM-Omni {result.version or 'of unknown version'}, {_phases(result)}:"
             f" {_count(len(result.rewrites), 'rewrite')} in {_count(places, 'place')};"
@@ -44,21 +45,21 @@ def show_result(console: Console, result: Result) -> None:
         if path is not None:
             _line(console, f"{name + ':':<7}{path}")
     depends = " (the wheel depends on it)" if result.wheel else ""
-    _line(console, f"Needs: {LIBRARY} {library_version()} or later where it runs{depends}.")
+    _sentence(console, f"Needs: {LIBRARY} {library_version()} or later where it runs{depends}.")
 
 
 def show_series(console: Console, series: Series) -> None:
     """Print the patches, and what they apply to."""
     table = Table(show_edge=False, pad_edge=False, box=None)
-    table.add_column("Patch", no_wrap=True)
+    table.add_column("Patch", overflow="fold")
     table.add_column("Files", justify="right")
     table.add_column("Lines", justify="right")
     for patch in series.patches:
         table.add_row(patch.subject, str(patch.files), f"+{patch.added} -{patch.removed}")
     console.print(table)
-    _line(console, "")
+    console.print()
     _line(console, f"Patches: {series.directory}/*.patch, in this order; `git am` applies them.")
-    _line(
+    _sentence(
         console,
         f"Base:    vLLM-Omni {series.version or 'of unknown version'}, committed: `git rev-parse HEAD:vllm_omni` is"
         f" {series.base} before the first and {series.result} after the last.",
@@ -121,23 +122,27 @@ def show_unmatched(console: Console, error: MigrationError) -> None:
         console.print(Text("What matched", style="bold"))
         _show_folders(console, error.matched)
         console.print()
-    table = Table(title="What did not match", title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("Phase", "Rewrite", "File", "Function", "Expected", "Found", "Reason"):
-        table.add_column(column, overflow="fold", justify="right" if column in ("Expected", "Found") else "left")
-    for row in sorted(error.unmatched, key=lambda row: _phase_number(row.phase)):
-        function = row.function or "(module)"
-        reason = Text("\n".join([row.reason, *row.sites]))
-        table.add_row(row.phase, row.rewrite, row.path, function, str(row.expected), str(row.found), reason)
-    console.print(table)
+    console.print(Text("What did not match", style="bold"))
+
+    def place(row: Unmatched) -> tuple[int, str]:
+        return _phase_number(row.phase), row.path
+
+    for (phase, path), rows in groupby(sorted(error.unmatched, key=place), key=place):
+        _line(console, f"{PHASES[phase]}  {path}", style="bold")
+        for row in rows:
+            found = f"{_count(row.found, 'place')} instead of {row.expected} in {row.function or 'the module'}"
+            _sentence(console, f"{row.rewrite}: {found}; {row.reason}", indent=2)
+            for site in row.sites:
+                _sentence(console, site, indent=4)
     console.print()
     totals = Table(show_edge=False, pad_edge=False, box=None)
     totals.add_column("Phase", no_wrap=True)
     for column in ("Matched", "Not matched"):
         totals.add_column(column, justify="right")
-    for phase, matched, unmatched in _by_phase(error):
-        totals.add_row(phase, str(matched), str(unmatched))
+    for name, matched, unmatched in _by_phase(error):
+        totals.add_row(name, str(matched), str(unmatched))
     console.print(totals)
-    _line(console, "Nothing was written. Every rewrite by itself: --json FILE.")
+    _sentence(console, "Nothing was written. Every rewrite by itself: --json FILE.")
 
 
 def error_json(error: MigrationError) -> dict[str, Any]:
@@ -177,5 +182,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _line(console: Console, text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
+def _sentence(console: Console, text: str, *, indent: int = 0) -> None:
+    """Print a text in lines of whole words."""
+    console.print(Padding(Text(text), (0, 0, 0, indent), expand=False))
+
+
+def _line(console: Console, text: str, *, style: str = "") -> None:
+    """Print a line that stays one, so that a path in it can be copied."""
+    console.print(Text(text, style=style), soft_wrap=True)

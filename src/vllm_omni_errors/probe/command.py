@@ -118,7 +118,8 @@ def probe(
     \b
     Examples:
       omni-errors probe http://127.0.0.1:8000 --html report.html
-      omni-errors probe https://host --header 'Authorization: Bearer KEY' --read-only --junit probe.xml
+      omni-errors probe https://host --read-only --junit probe.xml
+      omni-errors probe https://host --header 'Authorization: Bearer KEY'
       omni-errors probe --compare before.json after.json --html compared.html
     """
     if (url is None) == (compare is None):
@@ -139,9 +140,6 @@ def probe(
         _write(report, json_path, html_path, junit_path)
     except ProbeError as error:
         click.echo(f"omni-errors: {error}", err=True)
-        sys.exit(EXIT_NOT_RUN)
-    except KeyboardInterrupt:
-        click.echo("omni-errors: interrupted; no report was written.", err=True)
         sys.exit(EXIT_NOT_RUN)
     text.print_report(report, Console(stderr=json_path == "-"))
     sys.exit(EXIT_FINDINGS if report.failed else 0)

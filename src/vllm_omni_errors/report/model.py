@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-VERDICTS = ("fail", "pass", "skip")
 WORDS: Mapping[str, str] = {"pass": "kept", "fail": "broken", "skip": "skipped"}
 MISSING = {"verdict": "skip", "why": "not part of this run", "findings": [], "beyond": [], "evidence": []}
 TRANSPORTS: Mapping[str, str] = {

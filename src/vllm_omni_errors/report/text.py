@@ -39,8 +39,7 @@ def print_report(report: Reportable, console: Console) -> None:
             console.print(_table_of(run))
     if skipped := skips(data):
         console.print(Text("\nSkipped", style="bold"))
-        for why, names in skipped.items():
-            console.print(Text(f"– {_clean(why, WHY_CHARACTERS)}: {', '.join(names)}", style=STYLES["skip"]))
+        console.print(_table_of_skips(skipped))
     console.print()
     if broken := [item for item in data["checks"] if item["verdict"] == "fail"]:
         console.print(Text(f"Broken: {', '.join(item['id'] for item in broken)}\n", style=STYLES["fail"]))
@@ -57,7 +56,7 @@ def print_report(report: Reportable, console: Console) -> None:
 def _table_of(checks: Iterable[Mapping[str, Any]]) -> Table:
     table = Table(box=None, expand=True, pad_edge=False, show_header=False)
     table.add_column(width=1)
-    table.add_column(ratio=3)
+    table.add_column(ratio=3, overflow="fold")
     table.add_column(ratio=5, overflow="fold")
     for item in checks:
         style = STYLES[item["verdict"]]
@@ -66,10 +65,19 @@ def _table_of(checks: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
+def _table_of_skips(skipped: Mapping[str, Iterable[str]]) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    for why, names in skipped.items():
+        table.add_row(MARKS["skip"], Text(f"{_clean(why, WHY_CHARACTERS)}: {'; '.join(names)}"), style=STYLES["skip"])
+    return table
+
+
 def print_comparison(sides: Mapping[str, Reportable], console: Console) -> None:
     """One row per check, one column per side."""
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, show_edge=False)
-    table.add_column("Check", ratio=3)
+    table.add_column("Check", ratio=3, overflow="fold")
     for name in sides:
         table.add_column(name, ratio=5, overflow="fold")
     for item, results in by_check(sides):

@@ -12,7 +12,6 @@ IMAGES = (route("POST", make.IMAGES),)
 CHAT = (route("POST", make.CHAT),)
 EDITS = (route("POST", make.EDITS),)
 ANY_LENGTH = "the server takes prompts of this length"
-FIRST_SEED_TOO_LARGE = 2**63
 
 
 def long_prompt(context: Context) -> str:
