@@ -830,24 +830,9 @@ def test_a_server_error_is_one_record_with_traceback(plain: Plain, log: list[log
 
 
 def test_a_path_cannot_forge_a_line_of_the_log(plain: Plain, log: list[logging.LogRecord]) -> None:
-    site = plain()
-
-    @site.app.get("/named/{name}")
-    async def named(name: str) -> None:
-        raise upstream.VLLMValidationError("no")
-
-    site.client.get("/named/a%0AERROR forged")
+    plain().client.get("/a%0AERROR forged")
     [record] = log
     assert "\n" not in record.getMessage()
-
-
-def test_an_unknown_route_is_left_to_the_access_log(plain: Plain, log: list[logging.LogRecord]) -> None:
-    site = plain()
-    assert site.client.get("/nothing").status_code == 404
-    assert log == []
-    site.failure = lambda: HTTPException(404)
-    site.client.get("/raise")
-    assert len(log) == 1
 
 
 # --- WebSockets ---

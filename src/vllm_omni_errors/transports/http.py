@@ -228,8 +228,7 @@ class Boundary:
         """The record of an exception, logged; an engine that it is about is looked after."""
         current = request.current(scope)
         details = self.details(exc, scope)
-        rendered = details == current.rendered  # by vLLM's code, which raises it now (`seams.response_error`)
-        if not rendered and not _has_no_route(exc, scope):
+        if details != current.rendered:  # else what vLLM's code had rendered is raised now (``seams.response_error``)
             _log(details, exc, scope)
         current.rendered = None
         if details.fatal or isinstance(exc, upstream.EngineDeadError | upstream.EngineGenerateError):
@@ -257,11 +256,6 @@ class Boundary:
                 upstream.terminate_if_errored(server=server, engine=engine)
         except Exception:
             logger.exception("The engine's state cannot be read")
-
-
-def _has_no_route(exc: BaseException, scope: Scope) -> bool:
-    """Whether nothing was called: that is a line of the access log already, and one more doubles what it costs."""
-    return isinstance(exc, HTTPException) and exc.status_code == HTTPStatus.NOT_FOUND and "endpoint" not in scope
 
 
 def _failed_in_the_body(exc: BaseException) -> bool:
