@@ -62,7 +62,7 @@ class Listener:
 
 
 def take(self: AsyncMultiModalItemTracker, modality: str, item: Any) -> None:
-    if "FAULT" in item.args[0]:
+    if "FAULT" in str(item.args[0]):
         raise RuntimeError("the model fails at /srv/private")
     self._items_by_modality[modality].append(item)
 

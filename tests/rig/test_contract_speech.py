@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 import speaking
-from calls import chat, delete, raw
+from calls import TRUNCATED, chat, data_url, delete, raw
 from cases import Case, now, was
 from conftest import MIGRATED
 from contract import client_error, nothing_leaks, verify, verify_client
@@ -137,6 +137,11 @@ WRONG: Sequence[Case] = (
          was(404, "NotFoundError"), now(404, "NotFoundError"), "M02"),
     Case("voices: consent missing", post("/v1/audio/voices", {}),
          was(400, "Bad Request", "body.consent"), now(400, "Bad Request", "body.consent")),
+    Case("chat: a model that fails at its media", untyped("image_url", "FAULT"), was(400, "BadRequestError"), FAILED),
+    Case("chat: image broken", untyped("image_url", data_url(TRUNCATED)),
+         was(400, "BadRequestError"), now(422, "UnprocessableEntityError", "image_url"), "M15"),
+    Case("chat: image for a later stage broken", part("image_url", data_url(TRUNCATED)),
+         was(400, "BadRequestError"), now(422, "UnprocessableEntityError", "image_url"), "M15"),
     Case("audio: not served by this pipeline", generate("x"), was(400, "BadRequestError"), FAILED),
 )
 """On the servers that speak."""

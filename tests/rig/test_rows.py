@@ -275,6 +275,7 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
         " + test_contract_failures::test_an_exception_at_the_front_has_its_own_status_and_type",
     ),
     "deferred-media": (
+        "test_contract_speech.WRONG: chat: image for a later stage broken",
         "test_contract_speech::test_what_vllm_refuses",
         "test_contract_speech::test_media_of_a_chat_that_cannot_be_fetched_now",
         "test_contract_speech::test_a_url_of_a_chat_that_leads_to_no_media",
@@ -291,6 +292,7 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
     ),
     "edits-error-of-a-stage": ("cases.TWO_STAGES: edits: prompt too long",),
     "first-stage-media": (
+        "test_contract_speech.WRONG: chat: image broken",
         "test_contract_speech::test_what_vllm_refuses",
         "test_contract_speech::test_a_url_of_a_chat_that_leads_to_no_media",
         "test_contract_speech::test_media_of_a_chat_that_cannot_be_fetched_now",
@@ -339,7 +341,7 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
         "raised: images: ValueError",
         "raised: chat: ValueError",
     ),
-    "preprocessing": ("test_contract_places::test_a_failure_keeps_what_it_is",),
+    "preprocessing": ("test_contract_speech.WRONG: chat: a model that fails at its media",),
     "prompt-too-long": (
         "cases.TWO_STAGES: images: prompt too long",
         "cases.TWO_STAGES: edits: prompt too long",
