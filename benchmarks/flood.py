@@ -66,7 +66,7 @@ async def _measure(servers: Mapping[str, Server]) -> tuple[Series, Series, Serie
     quiet: dict[str, list[float]] = {}
     waits: dict[str, list[float]] = {name: [] for name in servers}
     memory: dict[str, list[float]] = {name: [] for name in servers}
-    async with client() as session:
+    async with client(keep=False) as session:
         for name, server in servers.items():
             quiet[name] = await _beside(session, server.url, asyncio.sleep(QUIET_S))
         for part in range(PARTS):

@@ -56,7 +56,8 @@ def _tree(folder: Path, size: int) -> Path:
 def _migrated(tree: Path, out: Path, phase: str) -> tuple[Took, int]:
     """What it took, and how many files it changed."""
     done = out.with_suffix(".json")
-    command = [sys.executable, "-m", "vllm_omni_errors.cli", "migrate", str(tree)]
+    unaudited = f"XDG_CACHE_HOME={out.with_suffix('.cache')}"  # else only the first run reads the tree
+    command = ["env", unaudited, sys.executable, "-m", "vllm_omni_errors.cli", "migrate", str(tree)]
     took = _timed([*command, "--out", str(out), "--phase", phase, "--json", str(done)])
     changed = len(json.loads(done.read_text())["files"])
     say(f"growth: migrate --phase {phase}, {changed} files, {took.wall:.0f} s")

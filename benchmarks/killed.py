@@ -41,7 +41,7 @@ def run() -> Iterator[Result]:
 
 async def _kill(servers: Mapping[str, Server]) -> Mapping[str, list[float | None]]:
     """Of each server: seconds from the kill to each answer, None for no answer."""
-    async with client() as session:
+    async with client(keep=False) as session:
         waiting = {
             name: [asyncio.create_task(_answered(session, server.url)) for _ in range(WAITING)]
             for name, server in servers.items()

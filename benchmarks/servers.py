@@ -86,9 +86,12 @@ class WrongAnswerError(Exception):
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[aiohttp.ClientSession]:
-    """For any number of requests at once, each with a deadline."""
-    limits = aiohttp.TCPConnector(limit=0)
+async def client(*, keep: bool = True) -> AsyncIterator[aiohttp.ClientSession]:
+    """For any number of requests at once, each with a deadline.
+
+    Without `keep` each has a connection of its own: one that waits for the next may be closed by the server meanwhile.
+    """
+    limits = aiohttp.TCPConnector(limit=0, force_close=not keep)
     async with aiohttp.ClientSession(connector=limits, timeout=aiohttp.ClientTimeout(DEADLINE_S)) as session:
         yield session
 
