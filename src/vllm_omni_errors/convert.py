@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from . import catalogue, exceptions, field_errors, metrics, public_text, upstream
-from .catalogue import GENERIC, Row
-from .details import LOWEST_STATUS, Category, OmniErrorDetails, is_integer
+from .catalogue import GENERIC, Category, Row
+from .details import LOWEST_STATUS, OmniErrorDetails, is_integer
 
 logger = logging.getLogger(__name__)
 

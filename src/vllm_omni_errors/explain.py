@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from vllm_omni_errors.catalogue import CATALOGUE, Row, may_be_retried, phrase
-from vllm_omni_errors.details import LOWEST_STATUS, Category
+from vllm_omni_errors.catalogue import CATALOGUE, Category, Row, may_be_retried, phrase
+from vllm_omni_errors.details import LOWEST_STATUS
 
 
 class Meaning(NamedTuple):
