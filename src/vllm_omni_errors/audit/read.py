@@ -19,7 +19,7 @@ from vllm_omni_errors.audit.inventory import Inventory, take
 from vllm_omni_errors.audit.tree import Tree
 
 PARALLEL_FROM_FILES = 100
-CHUNK_FILES = 8
+CHUNK_FILES = 16
 MOST_WORKERS = 8
 
 _decode = msgspec.msgpack.Decoder(File).decode
@@ -58,7 +58,8 @@ def _records(tree: Tree, keys: dict[str, bytes], version: bytes, cache: Cache) -
 
 def _extract_all(tree: Tree, paths: Sequence[str], version: bytes) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Path, and its key and record."""
-    chunks = [paths[start : start + CHUNK_FILES] for start in range(0, len(paths), CHUNK_FILES)]
+    number = -(-len(paths) // CHUNK_FILES)
+    chunks = [paths[start::number] for start in range(number)]  # large files stand together: each chunk gets its share
     some = partial(_extract_some, tree, version)
     workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     if workers > 1 and len(paths) >= PARALLEL_FROM_FILES:
