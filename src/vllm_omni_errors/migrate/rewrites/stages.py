@@ -2324,16 +2324,14 @@ class _ChosenDevice(_Stages, WrapCallee):
     imports = (("vllm_omni_errors.seams", "on_chosen_device"),)
     before = """
         def start(sampling_params):
-            return torch.Generator(device=sampling_params.generator_device)
+            return torch.Generator(sampling_params.generator_device)
     """
     after = """
         from vllm_omni_errors.seams import on_chosen_device
 
 
         def start(sampling_params):
-            return on_chosen_device(torch.Generator, sampling_params.generator_device)(
-                device=sampling_params.generator_device
-            )
+            return on_chosen_device(torch.Generator, sampling_params.generator_device)(sampling_params.generator_device)
     """
 
 
@@ -2351,20 +2349,16 @@ class GeneratorOfDiffusers(_ChosenDevice):
     hits = 2
     before = """
         def start(sampling):
-            if sampling.seed is None:
-                return torch.Generator(device=sampling.generator_device)
-            return torch.Generator(device=sampling.generator_device).manual_seed(sampling.seed)
+            return torch.Generator(sampling.generator_device).manual_seed(sampling.seed)
     """
     after = """
         from vllm_omni_errors.seams import on_chosen_device
 
 
         def start(sampling):
-            if sampling.seed is None:
-                return on_chosen_device(torch.Generator, sampling.generator_device)(device=sampling.generator_device)
-            return on_chosen_device(torch.Generator, sampling.generator_device)(
-                device=sampling.generator_device
-            ).manual_seed(sampling.seed)
+            return on_chosen_device(torch.Generator, sampling.generator_device)(sampling.generator_device).manual_seed(
+                sampling.seed
+            )
     """
 
 
