@@ -24,7 +24,7 @@ from vllm_omni_errors.audit import ledger as ledgers
 from vllm_omni_errors.audit.tree import find as find_tree
 
 LEDGER = Path(__file__).parents[2] / "ledgers" / "vllm-omni-0.30.0"
-ASKED, ROWS = 3_253, 3_581
+ASKED, ROWS = 3_253, 3_601
 """Rows about sites that the audit asks about, and all: the rest is model code that a client's value reaches."""
 OLDER = ("0.24.0", "0.26.0", "0.28.0")
 
