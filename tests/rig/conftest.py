@@ -3,10 +3,10 @@
 
 ``stock``, ``stock_inline``, ``migrated``, ``migrated_inline`` and ``scripted(kind, variant)`` are shared by many
 tests, so a test must leave them as it found them. One that kills or stalls a server takes a ``fresh_server``.
-Each ends after the last test that uses it, so tests run in one process, file by file, in an order of their own.
+What a file does not use is frozen meanwhile, so tests run in one process, file by file.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -21,9 +21,6 @@ from vllm_omni_rig.server import Server, start
 MIGRATED = Path(__file__).parents[2] / "build" / "migrated"
 
 Start = Callable[..., Server]
-
-SHARED = frozenset({"stock", "stock_inline", "migrated", "migrated_inline", "scripted"})
-"""The fixtures below that share a server, or several."""
 
 
 def tree_of(variant: str) -> Path | None:
@@ -41,7 +38,7 @@ class Servers:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._shared: dict[str, dict[tuple[Any, ...], Server]] = {}
+        self._shared: dict[tuple[Any, ...], Server] = {}
         self._started: list[Server] = []
         self._numbers = count()
 
@@ -52,32 +49,27 @@ class Servers:
         self._started.append(server)
         return server
 
-    def shared(self, fixture: str, variant: str, stages: int = 2, scripted: str | None = None) -> Server:
-        """The one server of that kind, started now if it is not running yet; it ends with its fixture."""
-        mine = self._shared.setdefault(fixture, {})
+    def shared(self, variant: str, stages: int = 2, scripted: str | None = None) -> Server:
+        """The one server of that kind, started now if there is none yet."""
         key = (variant, stages, scripted)
-        if key not in mine:
-            mine[key] = self.start(variant, stages, scripted=scripted)
-        return mine[key]
+        if key not in self._shared:
+            self._shared[key] = self.start(variant, stages, scripted=scripted)
+        self._shared[key].resume()
+        return self._shared[key]
 
-    def stop_shared(self, fixture: str) -> None:
-        """Stop the servers that a fixture shares."""
-        stop(self._shared.pop(fixture, {}).values())
+    def pause_shared(self) -> None:
+        """Freeze the shared servers until they are asked for again."""
+        for server in self._shared.values():
+            server.pause()
 
     def stop(self) -> None:
         """Stop all."""
-        stop(self._started)
-
-
-def stop(servers: Collection[Server]) -> None:
-    if servers:
-        with ThreadPoolExecutor(len(servers)) as executor:
-            list(executor.map(Server.stop, servers))
+        if self._started:
+            with ThreadPoolExecutor(len(self._started)) as executor:
+                list(executor.map(Server.stop, self._started))
 
 
 RUNNING = pytest.StashKey[Servers]()
-ENDS = pytest.StashKey[set[str]]()
-"""On a test: the shared fixtures that no later one uses."""
 
 
 @pytest.fixture(scope="session")
@@ -90,34 +82,34 @@ def servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def stock(servers: Servers) -> Server:
     """The wheel's own files, two stages."""
-    return servers.shared("stock", "stock")
+    return servers.shared("stock")
 
 
 @pytest.fixture(scope="module")
 def stock_inline(servers: Servers) -> Server:
     """The wheel's own files, one stage inside the API process."""
-    return servers.shared("stock_inline", "stock", 1)
+    return servers.shared("stock", 1)
 
 
 @pytest.fixture(scope="module")
 def migrated(servers: Servers) -> Server:
     """The migrated tree, two stages."""
-    return servers.shared("migrated", "migrated")
+    return servers.shared("migrated")
 
 
 @pytest.fixture(scope="module")
 def migrated_inline(servers: Servers) -> Server:
     """The migrated tree, one stage inside the API process."""
-    return servers.shared("migrated_inline", "migrated", 1)
+    return servers.shared("migrated", 1)
 
 
 @pytest.fixture(scope="module")
 def scripted(servers: Servers) -> Start:
     """``scripted(kind, variant="stock")``: the scripted server of that kind (diffusion, video or multi)."""
-    return lambda kind, variant="stock": servers.shared("scripted", variant, scripted=kind)
+    return lambda kind, variant="stock": servers.shared(variant, scripted=kind)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The migrated tree, over the scripted engine that speaks (speaking_server.py)."""
     with speaking.running("speakers", tree_of("migrated"), tmp_path_factory.mktemp("speakers")) as server:
@@ -146,37 +138,12 @@ def fresh_server(servers: Servers) -> Iterator[Start]:
         server.stop()
 
 
-def used_by(item: pytest.Item) -> frozenset[str]:
-    """Which of the shared servers a test uses; a module may have a fixture of its own by the same name."""
-    definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return frozenset(
-        name for name in SHARED if name in definitions and not definitions[name][-1].baseid.endswith(".py")
-    )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files so that few shared servers run at a time: one that nobody asks still takes a fifth of a CPU."""
-    used: dict[Path, set[str]] = {}
-    for item in items:
-        used.setdefault(item.path, set()).update(used_by(item))
-
-    def place(item: pytest.Item) -> tuple[bool, ...]:
-        names = used[item.path]
-        return bool(names), names != {"scripted"}, "scripted" not in names, not names & {"stock", "stock_inline"}
-
-    items.sort(key=place)
-    last = {name: item for item in items for name in used_by(item)}
-    for name, user in last.items():
-        user.stash.setdefault(ENDS, set()).add(name)
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[Any]:
-    """Stop the shared servers that no later test uses."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
+    """Freeze the shared servers at the end of a file; the fixtures of the next one let go on what it uses."""
     result = yield
-    for name in item.stash.get(ENDS, ()):
-        item.config.stash[RUNNING].stop_shared(name)
+    if nextitem and nextitem.path != item.path and RUNNING in item.config.stash:
+        item.config.stash[RUNNING].pause_shared()
     return result
 
 
