@@ -85,71 +85,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
 # What runs
 
 
-def test_two_stages_are_two_processes_beside_the_api_process(stock: Server) -> None:
-    stages = stock.stage_pids()
-    assert stages.keys() == {0, 1}
-    assert len({stock.process, *stages.values()}) == 3
-    for pid in stages.values():
-        assert stock.process in [parent.pid for parent in psutil.Process(pid).parents()]
-
-
-def test_one_stage_runs_inside_the_api_process(stock_inline: Server) -> None:
-    assert stock_inline.stage_pids() == {0: stock_inline.process}
-
-
-@pytest.mark.parametrize("fixture", ["stock", "stock_inline"])
-@pytest.mark.usefixtures("stock", "stock_inline")
-def test_the_stock_server_answers_with_an_image(fixture: str, request: pytest.FixtureRequest) -> None:
-    response = image(request.getfixturevalue(fixture), "a cat")
-    assert (response.status_code, len(response.json()["data"])) == (200, 1)
-
-
-@pytest.mark.parametrize("kind", ["diffusion", "multi"])
-def test_a_scripted_server_answers_with_an_image(kind: str, scripted: Callable[..., Server]) -> None:
-    response = image(scripted(kind), "a cat")
-    assert (response.status_code, len(response.json()["data"])) == (200, 1)
-
-
-def test_the_scripted_video_server_answers_with_a_video(scripted: Callable[..., Server]) -> None:
-    response = httpx.post(f"{scripted('video').url}/v1/videos/sync", data={"prompt": "a cat"}, timeout=60)
-    assert (response.status_code, response.headers["content-type"]) == (200, "video/mp4")
-
-
-def test_the_model_is_called_tiny(stock: Server) -> None:
-    models = httpx.get(f"{stock.url}/v1/models", timeout=30).json()["data"]
-    assert [model["id"] for model in models] == ["tiny"]
-
-
-def test_a_server_listens_on_the_loopback_interface_only(stock: Server) -> None:
-    addresses = {
-        connection.laddr.ip
-        for connection in psutil.Process(stock.process).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == stock.port
-    }
-    assert addresses == {"127.0.0.1"}
-
-
-def test_requests_are_counted_by_status(stock: Server) -> None:
-    before = stock.requests_total()
-    assert image(stock, "FAULT:raise=ValueError@front").status_code == 400
-    change = stock.requests_total() - before
-    assert change["POST", "/v1/images/generations", "4xx"] == 1
-
-
-# Which code runs
-
-
-def test_the_stock_server_runs_the_installed_files(stock: Server) -> None:
-    assert set(stock.code_paths().values()) == {INSTALLED}
-    assert len(stock.code_paths()) == 3
-
-
-def test_the_migrated_server_runs_the_trees_files_in_every_process(migrated: Server) -> None:
-    tree = Path(__file__).parents[2] / "build" / "migrated" / "vllm_omni"
-    assert set(migrated.code_paths().values()) == {tree}
-    assert len(migrated.code_paths()) == 3
-
-
 def test_a_tree_without_vllm_omni_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RigError, match="holds no vllm_omni package"):
         start(2, tree=tmp_path)
@@ -263,3 +198,71 @@ def test_the_rig_changes_nothing_in_a_process_that_it_did_not_start() -> None:
 
 def test_the_command_is_installed() -> None:
     assert shutil.which("vllm-omni-rig", path=str(Path(COMMAND).parent))
+
+
+# Last, since these servers run until the end of the file and slow down every start.
+
+
+def test_two_stages_are_two_processes_beside_the_api_process(stock: Server) -> None:
+    stages = stock.stage_pids()
+    assert stages.keys() == {0, 1}
+    assert len({stock.process, *stages.values()}) == 3
+    for pid in stages.values():
+        assert stock.process in [parent.pid for parent in psutil.Process(pid).parents()]
+
+
+def test_one_stage_runs_inside_the_api_process(stock_inline: Server) -> None:
+    assert stock_inline.stage_pids() == {0: stock_inline.process}
+
+
+@pytest.mark.parametrize("fixture", ["stock", "stock_inline"])
+@pytest.mark.usefixtures("stock", "stock_inline")
+def test_the_stock_server_answers_with_an_image(fixture: str, request: pytest.FixtureRequest) -> None:
+    response = image(request.getfixturevalue(fixture), "a cat")
+    assert (response.status_code, len(response.json()["data"])) == (200, 1)
+
+
+@pytest.mark.parametrize("kind", ["diffusion", "multi"])
+def test_a_scripted_server_answers_with_an_image(kind: str, scripted: Callable[..., Server]) -> None:
+    response = image(scripted(kind), "a cat")
+    assert (response.status_code, len(response.json()["data"])) == (200, 1)
+
+
+def test_the_scripted_video_server_answers_with_a_video(scripted: Callable[..., Server]) -> None:
+    response = httpx.post(f"{scripted('video').url}/v1/videos/sync", data={"prompt": "a cat"}, timeout=60)
+    assert (response.status_code, response.headers["content-type"]) == (200, "video/mp4")
+
+
+def test_the_model_is_called_tiny(stock: Server) -> None:
+    models = httpx.get(f"{stock.url}/v1/models", timeout=30).json()["data"]
+    assert [model["id"] for model in models] == ["tiny"]
+
+
+def test_a_server_listens_on_the_loopback_interface_only(stock: Server) -> None:
+    addresses = {
+        connection.laddr.ip
+        for connection in psutil.Process(stock.process).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == stock.port
+    }
+    assert addresses == {"127.0.0.1"}
+
+
+def test_requests_are_counted_by_status(stock: Server) -> None:
+    before = stock.requests_total()
+    assert image(stock, "FAULT:raise=ValueError@front").status_code == 400
+    change = stock.requests_total() - before
+    assert change["POST", "/v1/images/generations", "4xx"] == 1
+
+
+# Which code runs
+
+
+def test_the_stock_server_runs_the_installed_files(stock: Server) -> None:
+    assert set(stock.code_paths().values()) == {INSTALLED}
+    assert len(stock.code_paths()) == 3
+
+
+def test_the_migrated_server_runs_the_trees_files_in_every_process(migrated: Server) -> None:
+    tree = Path(__file__).parents[2] / "build" / "migrated" / "vllm_omni"
+    assert set(migrated.code_paths().values()) == {tree}
+    assert len(migrated.code_paths()) == 3
