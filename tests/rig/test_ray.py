@@ -84,7 +84,7 @@ def stages() -> Iterator[tuple[Any, Any]]:
 def failure(call: Any) -> Any:
     """What the caller of an actor catches."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        ray.get(call, timeout=240)
+        ray.get(call, timeout=450)
     return caught.value
 
 
