@@ -82,7 +82,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
         shutil.rmtree(each.temporary, ignore_errors=True)
 
 
-# What runs
+# What is refused
 
 
 def test_a_tree_without_vllm_omni_is_refused(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_command_is_installed() -> None:
     assert shutil.which("vllm-omni-rig", path=str(Path(COMMAND).parent))
 
 
-# Last, since these servers run until the end of the file and slow down every start.
+# What runs. Last, since these servers stay until the end of the file and slow down every start.
 
 
 def test_two_stages_are_two_processes_beside_the_api_process(stock: Server) -> None:
@@ -231,6 +231,20 @@ def test_a_scripted_server_answers_with_an_image(kind: str, scripted: Callable[.
 def test_the_scripted_video_server_answers_with_a_video(scripted: Callable[..., Server]) -> None:
     response = httpx.post(f"{scripted('video').url}/v1/videos/sync", data={"prompt": "a cat"}, timeout=60)
     assert (response.status_code, response.headers["content-type"]) == (200, "video/mp4")
+
+
+def test_a_paused_server_runs_nothing_and_goes_on_when_it_is_resumed(stock: Server) -> None:
+    watching, *others = stock.processes()
+    stock.pause()
+    try:
+        give_up = time.monotonic() + 30
+        while (states := {process.status() for process in others}) != {psutil.STATUS_STOPPED}:
+            assert time.monotonic() < give_up, states
+            time.sleep(0.05)
+        assert watching.status() != psutil.STATUS_STOPPED
+    finally:
+        stock.resume()
+    assert image(stock, "a cat").status_code == 200
 
 
 def test_the_model_is_called_tiny(stock: Server) -> None:
