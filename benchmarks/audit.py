@@ -39,15 +39,15 @@ class Took:
 
 def run() -> Iterator[Result]:
     """Yield every line of the subject."""
-    tree = _installed()
+    tree = installed()
     parser, cold, warm = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(REPETITIONS):
-            command = _audit(tree, Path(folder) / f"{number}.sqlite")
+            command = audit_command(tree, Path(folder) / f"{number}.sqlite")
             parser.append(_parsing(tree))
-            cold.append(_timed(command))
-            warm.append(_timed(command))
-        peak_mib = _peak_mib(_audit(tree, Path(folder) / "peak.sqlite"))
+            cold.append(timed(command))
+            warm.append(timed(command))
+        peak_mib = _peak_mib(audit_command(tree, Path(folder) / "peak.sqlite"))
         other = _semgrep(tree, Path(folder))
     pairs = list(zip(cold, parser, strict=True))
     yield Result(
@@ -62,14 +62,16 @@ def run() -> Iterator[Result]:
         yield Result("audit", "semgrep with one rule / cold", other.cpu / statistics.median(c.cpu for c in cold), "×")
 
 
-def _installed() -> Path:
+def installed() -> Path:
+    """The directory of the installed ``vllm_omni``."""
     spec = importlib.util.find_spec("vllm_omni")
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
 
 
-def _audit(tree: Path, cache: Path) -> list[str]:
+def audit_command(tree: Path, cache: Path) -> list[str]:
+    """The command line that audits a tree with a cache of its own."""
     return [sys.executable, "-m", "vllm_omni_errors.cli", "audit", str(tree), "--cache", str(cache)]
 
 
@@ -80,8 +82,11 @@ def _parsing(tree: Path) -> Took:
     return Took(*map(float, done.stdout.split()))
 
 
-def _timed(command: Sequence[str], cwd: Path | None = None) -> Took:
-    """A whole program, from its start to its end."""
+def timed(command: Sequence[str], cwd: Path | None = None) -> Took:
+    """Seconds of a whole program and its children, from its start to its end.
+
+    Raises subprocess.CalledProcessError if it fails, subprocess.TimeoutExpired after ``LIMIT_S``.
+    """
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S, cwd=cwd)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -127,4 +132,4 @@ def _semgrep(tree: Path, folder: Path) -> Took | None:
         copy,
         ignore=lambda place, names: {n for n in names if (Path(place) / n).is_file() and not n.endswith(".py")},
     )
-    return _timed(semgrep.command(program, folder), cwd=copy)
+    return timed(semgrep.command(program, folder), cwd=copy)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .audit import Took, _audit, _installed, _timed
+from .audit import Took, audit_command, installed, timed
 from .measure import Result, exponent
 from .servers import say
 
@@ -26,7 +26,7 @@ def run() -> Iterator[Result]:
         folder = Path(directory)
         trees = {size: _tree(folder / f"tree-{size}", size) for size in SIZES}
         for size, tree in trees.items():
-            audits[size] = _timed(_audit(tree / "vllm_omni", folder / f"{size}.sqlite"))
+            audits[size] = timed(audit_command(tree / "vllm_omni", folder / f"{size}.sqlite"))
             say(f"growth: audit of {size} × the tree, {audits[size].wall:.0f} s")
             bridges[size], changed = _migrated(tree, folder / f"out-{size}", FIRST)
             phases.setdefault(changed, bridges[size])
@@ -49,7 +49,7 @@ def _tree(folder: Path, size: int) -> Path:
     """A folder with a vLLM-Omni, and in that one as many more as make it so large."""
     package = folder / "vllm_omni"
     for place in (package, *(package / f"copy_{number}" for number in range(1, size))):
-        shutil.copytree(_installed(), place, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(installed(), place, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -58,7 +58,7 @@ def _migrated(tree: Path, out: Path, phase: str) -> tuple[Took, int]:
     done = out.with_suffix(".json")
     unaudited = f"XDG_CACHE_HOME={out.with_suffix('.cache')}"  # else only the first run reads the tree
     command = ["env", unaudited, sys.executable, "-m", "vllm_omni_errors.cli", "migrate", str(tree)]
-    took = _timed([*command, "--out", str(out), "--phase", phase, "--json", str(done)])
+    took = timed([*command, "--out", str(out), "--phase", phase, "--json", str(done)])
     changed = len(json.loads(done.read_text())["files"])
     say(f"growth: migrate --phase {phase}, {changed} files, {took.wall:.0f} s")
     return took, changed
