@@ -50,7 +50,7 @@ build/migrated/.complete: $(LIBRARY)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile --target build/migrated build/migration/*.whl
 	@touch $@
 
-test: lint test-unit test-rig  ## Everything: about 45 minutes on 2 cores
+test: lint test-unit test-rig  ## Everything: about 50 minutes on 2 cores
 
 packages:  ## Programs that some tests need: Debian's chromium and prometheus, if they are missing
 	@$(PYTHON) scripts/packages.py

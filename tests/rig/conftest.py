@@ -16,6 +16,7 @@ import pytest
 import speaking
 from offline import Offline
 
+from vllm_omni_rig.preloaded import Interpreters
 from vllm_omni_rig.server import Server, start
 
 MIGRATED = Path(__file__).parents[2] / "build" / "migrated"
@@ -70,6 +71,13 @@ class Servers:
 
 
 RUNNING = pytest.StashKey[Servers]()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreters() -> Iterator[None]:
+    """The servers of tests are forks: most of a start is imports."""
+    with Interpreters():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import os
 import sys
 from typing import Any
 
-os.environ["VLLM_OMNI_VIDEO_SYNC_TIMEOUT"] = "1"
 os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
 
 from vllm_omni.entrypoints.openai import api_server
@@ -23,6 +22,7 @@ if __name__ == "__main__":
         await init_app_state(engine, state, arguments)
         state.api_server_count = 2
 
+    api_server.VIDEO_SYNC_TIMEOUT_S = 1.0  # VLLM_OMNI_VIDEO_SYNC_TIMEOUT is read at its import, which may be long ago
     api_server.omni_init_app_state = init_as_one_of_two
     api_server._should_enable_profiler_endpoints = lambda _: True
     run(sys.argv[1], sys.argv[2:])

@@ -4,13 +4,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vllm_omni_rig import checkpoint, faults, notes
 from vllm_omni_rig.environment import variables
+from vllm_omni_rig.preloaded import python
 from vllm_omni_rig.server import DEPLOYMENTS, SETTINGS
 
 PROGRAM = Path(__file__).with_name("offline_program.py")
@@ -69,7 +69,7 @@ def run(tmp_path: Path, form: str, batches: Mapping[str, Sequence[str]], tree: P
         notes.RUN: str(tmp_path),
         faults.SWITCH: ",".join(faults.PLACES_OF["1"]),
     }
-    command = [sys.executable, "-P", str(PROGRAM), form, str(checkpoint.write(tmp_path / "model"))]
+    command = python(environment, ["-P", str(PROGRAM), form, str(checkpoint.write(tmp_path / "model"))])
     with log.open("w") as output:
         subprocess.run(
             [*command, str(deployment), str(results)],

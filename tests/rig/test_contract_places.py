@@ -4,7 +4,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from contract import nothing_leaks
 
 from vllm_omni_errors.stage_deadline import LIMIT
 from vllm_omni_rig.environment import variables
+from vllm_omni_rig.preloaded import python
 from vllm_omni_rig.server import SETTINGS
 
 PROGRAM = Path(__file__).with_name("places_program.py")
@@ -64,7 +64,7 @@ Places = dict[str, dict[str, Any]]
 
 def places(variant: str) -> Places:
     environment = {**os.environ, **SETTINGS, **variables(tree=tree_of(variant))}
-    command = [sys.executable, "-P", str(PROGRAM)]
+    command = python(environment, ["-P", str(PROGRAM)])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert results, done.stderr[-3000:]

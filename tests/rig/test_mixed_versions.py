@@ -7,7 +7,6 @@ Real processes, real sockets, vLLM-Omni's own code at both ends.
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from conftest import tree_of
 from contract import nothing_leaks
 
 from vllm_omni_rig.environment import variables
+from vllm_omni_rig.preloaded import python
 from vllm_omni_rig.server import SETTINGS
 
 PROGRAM = Path(__file__).with_name("mixed_program.py")
@@ -28,7 +28,9 @@ Results = dict[str, dict[str, Any]]
 
 def process(variant: str, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
     environment = {**os.environ, **SETTINGS, **variables(tree=tree_of(variant))}
-    return subprocess.Popen([sys.executable, "-P", str(PROGRAM), *arguments], env=environment, text=True, **options)
+    return subprocess.Popen(
+        python(environment, ["-P", str(PROGRAM), *arguments]), env=environment, text=True, **options
+    )
 
 
 def exchange(folder: Path, stage: str, client: str, *more: str) -> Results:

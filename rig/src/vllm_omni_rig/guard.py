@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process between the rig and the server that it starts: when one of them ends, nothing of the other stays.
 
-Run as ``python -m vllm_omni_rig.guard RUN_DIRECTORY LOG COMMAND...``. It writes the server's process number on stdout,
-and stops the server when its stdin ends, which also happens when whoever started it is killed. It adopts the server's
-orphans, so that it can end every process that the server ever started. Then it removes the run's directory, and ends
-with the server's exit code, or 128 and the signal's number.
+Run as ``python -m vllm_omni_rig.guard RUN_DIRECTORY LOG COMMAND...``. It writes its own process number and the
+server's on stdout, and stops the server when its stdin ends, which also happens when whoever started it is killed. It
+adopts the server's orphans, so that it can end every process that the server ever started. Then it removes the run's
+directory, and ends with the server's exit code, or 128 and the signal's number.
 """
 
 import contextlib
-import ctypes
 import os
 import select
 import shutil
@@ -21,19 +20,12 @@ from pathlib import Path
 
 import psutil
 
+from vllm_omni_rig import preloaded
+
 GRACE_S = 15.0
 """Time that the server has to stop by itself after SIGTERM."""
 KILL_S = 5.0
 POLL_S = 0.1
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def shared_memory_of(processes: Iterable[psutil.Process]) -> set[Path]:
@@ -57,14 +49,21 @@ def _stopped_from_outside() -> bool:
     return bool(ready) and not os.read(sys.stdin.fileno(), 1024)
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
+def _exit_code(server: psutil.Process, timeout_s: float = 0.0) -> int | None:
+    """The server's exit code, minus the number of the signal that ended it; None if it has not ended by then."""
+    with contextlib.suppress(psutil.TimeoutExpired):
+        return server.wait(timeout_s)
+    return None
+
+
+def _stop(server: psutil.Process) -> int:
     """Ask the server to stop, and kill it if it does not."""
     server.terminate()
-    try:
-        server.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
+    code = _exit_code(server, GRACE_S)
+    if code is None:
         server.kill()
-        server.wait()
+        code = server.wait()
+    return code
 
 
 def _end_orphans() -> None:
@@ -77,38 +76,45 @@ def _end_orphans() -> None:
         psutil.wait_procs(orphans, timeout=1)
 
 
-def watch(server: subprocess.Popen[bytes]) -> int:
+def watch(server: psutil.Process) -> int:
     """Return the server's exit code when it has ended, by itself or because stdin did; nothing of it is left then."""
     shared: set[Path] = set()
     try:
-        while server.poll() is None and not _stopped_from_outside():
+        while (code := _exit_code(server)) is None and not _stopped_from_outside():
             pass
     finally:
         shared |= shared_memory_of(_descendants())
-        if server.poll() is None:
-            _stop(server)
+        if code is None:
+            code = _stop(server)
         shared |= shared_memory_of(_descendants())
         _end_orphans()
         for file in shared:
             file.unlink(missing_ok=True)
-    return 128 - server.returncode if server.returncode < 0 else server.returncode
+    return 128 - code if code < 0 else code
+
+
+def _start(run: Path, log: Path, command: list[str]) -> psutil.Process:
+    with log.open("ab") as output:
+        if preloaded.forked():
+            return psutil.Process(preloaded.fork(command[1:], run, output.fileno()))
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=run,
+            preexec_fn=preloaded.die_with_parent,
+        )
+    return psutil.Process(process.pid)
 
 
 def main(run: Path, log: Path, command: list[str]) -> int:
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    preloaded.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with log.open("ab") as output:
-            server = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=run,
-                preexec_fn=die_with_parent,
-            )
-        print(server.pid, flush=True)
+        server = _start(run, log, command)
+        print(os.getpid(), server.pid, flush=True)
         return watch(server)
     finally:
         shutil.rmtree(run, ignore_errors=True)

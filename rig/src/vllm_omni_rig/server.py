@@ -29,6 +29,7 @@ import psutil
 
 from vllm_omni_rig import census, checkpoint, faults, notes
 from vllm_omni_rig.environment import variables as workaround_variables
+from vllm_omni_rig.preloaded import python
 from vllm_omni_rig.scripted import KINDS
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "vllm-omni")
@@ -49,7 +50,6 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
     }
 )
 """Environment variables of the server that are the rig's choice; ``start(environment=…)`` may override them."""
@@ -129,7 +129,8 @@ class Server:
         self.url = f"http://{HOST}:{port}"
         self.log = log
         self.process = 0
-        """The API process's number; the guard says it first of all."""
+        """The API process's number; the guard says it first of all, after its own."""
+        self._guard_process = 0
         self._run = run
         self._guard = guard
 
@@ -192,7 +193,7 @@ class Server:
     def processes(self) -> list[psutil.Process]:
         """Every process of the server, with the one that watches over it."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            guard = psutil.Process(self._guard.pid)
+            guard = psutil.Process(self._guard_process)
             return [guard, *guard.children(recursive=True)]
         return []
 
@@ -264,19 +265,20 @@ def start(
     log.touch()
     command = _command(run, stages, port, scripted, workers) + list(arguments)
     kind = "scripted" if scripted else "shared" if workers > 1 else str(stages)
-    variables = _variables(run, tree, kind) | dict(environment)
+    variables = os.environ | _variables(run, tree, kind) | dict(environment)
+    guarded = ["-P", "-m", "vllm_omni_rig.guard", str(run), str(log), *command]
     began = log.stat().st_size
     guard = subprocess.Popen(
-        [sys.executable, "-P", "-m", "vllm_omni_rig.guard", str(run), str(log), *command],
+        python(variables, guarded) if workers == 1 and command[0] == sys.executable else [sys.executable, *guarded],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | variables,
+        env=variables,
         start_new_session=True,
         text=True,
     )
     server = Server(port, log, run, guard)
     try:
-        server.process = _process_number(guard, log)
+        server._guard_process, server.process = _process_numbers(guard, log)
         _wait_until_ready(server, began, progress or (lambda _: None))
         _check_code(server, tree)
     except BaseException:
@@ -300,12 +302,13 @@ def _command(run: Path, stages: int, port: int, scripted: str | None, workers: i
     return [sys.executable, *program, *serve, *common, *several]
 
 
-def _process_number(guard: subprocess.Popen[str], log: Path) -> int:
+def _process_numbers(guard: subprocess.Popen[str], log: Path) -> tuple[int, int]:
+    """The guard's and the server's."""
     assert guard.stdout is not None
-    line = guard.stdout.readline().strip()
-    if not line.isdecimal():
+    numbers = guard.stdout.readline().split()
+    if len(numbers) != 2:
         raise RigError(f"The server's process could not be started.\n{_tail(log)}")
-    return int(line)
+    return int(numbers[0]), int(numbers[1])
 
 
 def _variables(run: Path, tree: Path | None, kind: str) -> dict[str, str]:

@@ -3,8 +3,10 @@
 
 import importlib.machinery
 import importlib.util
+import io
 import os
 import sys
+from typing import cast
 
 here = os.path.dirname(os.path.abspath(__file__))
 
@@ -12,6 +14,8 @@ if os.environ.get("VLLM_OMNI_RIG_ENVIRONMENT") == "1":
     from vllm_omni_rig.environment import activate
 
     activate()
+    for stream in (sys.stdout, sys.stderr):  # whole lines: several processes write into one log
+        cast(io.TextIOWrapper, stream).reconfigure(line_buffering=True)
 
 # This file hides the environment's own sitecustomize, if there is one: run that too.
 elsewhere = [entry for entry in sys.path if os.path.abspath(entry) != here]
