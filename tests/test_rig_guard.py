@@ -69,7 +69,9 @@ def guard(run: Path, log: Path) -> Iterator[Guard]:
 
 def server(guard: "subprocess.Popen[str]") -> psutil.Process:
     assert guard.stdout is not None
-    return psutil.Process(int(guard.stdout.readline()))
+    own, servers = map(int, guard.stdout.readline().split())
+    assert own == guard.pid
+    return psutil.Process(servers)
 
 
 def wait_for(log: Path, process: psutil.Process) -> str:

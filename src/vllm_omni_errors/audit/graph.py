@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from vllm_omni_errors.audit.extract import COMMON
 from vllm_omni_errors.audit.facts import NO_CHAIN, REFERENCE, Class, File, Function
+from vllm_omni_errors.audit.parallel import each
 
 GUESSES = 3
 """A method's name alone is followed if at most so many functions have it."""
@@ -99,7 +100,7 @@ class Graph:
             for base in self.bases(path, cls):
                 self._children[base.path, base.cls.name].append(_Type(path, cls))
         self._routes = {(file.path, route.function) for file in files for route in file.routes}
-        self.edges: list[list[Edge]] = [self._edges_of(place) for place in range(len(self.functions))]
+        self.edges = each(self._edges_of, range(len(self.functions)), list[Edge])
 
     # ---- classes ----
 
