@@ -119,8 +119,7 @@ def test_a_server_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) 
     with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as deaf:
         assert deaf.stdout is not None
         assert deaf.stdout.readline() == b"deaf\n"
-        guard_module._stop(deaf)
-        assert deaf.returncode == -9
+        assert guard_module._stop(psutil.Process(deaf.pid)) == -9
 
 
 def test_an_orphan_in_a_session_of_its_own_is_ended_too(guard: Guard, log: Path) -> None:
