@@ -2,6 +2,7 @@
 """The command `omni-errors`. It never imports vLLM or torch, and what a command needs only when that command runs."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -351,7 +352,9 @@ def _beside(label: str, text: str, width: int) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with an `ExitCode`."""
-    sys.exit(run(arguments))
+    code = run(arguments)
+    gc.freeze()  # else what an audit made is searched for cycles once more, a twentieth of its time
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:
