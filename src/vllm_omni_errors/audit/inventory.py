@@ -16,7 +16,6 @@ import msgspec
 from vllm_omni_errors.audit.facts import Action, File, Handler, Response
 from vllm_omni_errors.audit.graph import Graph, is_validator
 from vllm_omni_errors.audit.messages import NO_MESSAGE
-from vllm_omni_errors.audit.parallel import each
 from vllm_omni_errors.audit.reach import (
     MODEL_MODULES,
     REQUEST_KINDS,
@@ -121,12 +120,13 @@ def take(package: str, version: str, files: Sequence[File]) -> Inventory:
     """The inventory of a tree's files."""
     reach = Reach(Graph(package, files))
     validators = {(node.path, node.function.name) for node in reach.graph.functions if is_validator(node.function)}
+    seen: Counter[tuple[str, str, str, str]] = Counter()
     sites: list[Site] = []
     raises: dict[tuple[str, int], str] = {}
     clauses: list[tuple[Site, str, int]] = []
     routes = {(file.path, route.function) for file in files for route in file.routes}
-    for file, found in zip(files, each(lambda file: _of_file(file, reach, routes), files, list[Site]), strict=True):
-        for number, site in enumerate(found):
+    for file in files:
+        for number, site in enumerate(_of_file(file, reach, seen, routes)):
             site.validator = (site.path, site.function) in validators
             if site.kind == "raise":
                 raises[file.path, number] = site.fingerprint
@@ -165,10 +165,10 @@ def identities(file: File) -> Iterator[Identity]:
             yield Identity(kind, site.line, site.fingerprint)
 
 
-def _of_file(file: File, reach: Reach, routes: set[tuple[str, str]]) -> list[Site]:
+def _of_file(
+    file: File, reach: Reach, seen: "Counter[tuple[str, str, str, str]]", routes: set[tuple[str, str]]
+) -> Iterable[Site]:
     """Raises first, then except clauses, then responses, each in the order of the file's record."""
-    seen: Counter[tuple[str, str, str, str]] = Counter()
-    sites: list[Site] = []
     for found in file.raises:
         site = _site("raise", file.path, found.line, found.function, found.exception, found.hash, found.text, seen)
         site.echo, site.status, site.handled = found.echo, found.status, found.handled
@@ -176,7 +176,7 @@ def _of_file(file: File, reach: Reach, routes: set[tuple[str, str]]) -> list[Sit
         site.raw = is_raw(exception, reach.parents(exception))
         _reach(site, reach, found.chain, exception, found.status)
         site.asked = site.request_path == "yes" and site.raw
-        sites.append(site)
+        yield site
     for clause in file.handlers:
         types = ", ".join(clause.types)
         site = _site("except", file.path, clause.line, clause.function, types, clause.hash, "", seen)
@@ -188,7 +188,7 @@ def _of_file(file: File, reach: Reach, routes: set[tuple[str, str]]) -> list[Sit
         site.arrivals = ()
         site.today = tuple(sorted({status for action in clause.actions if (status := _answers(action)) is not None}))
         site.asked = site.request_path == "yes" and site.raw and not _only_passes_on(clause)
-        sites.append(site)
+        yield site
     for made in file.responses:
         site = _site("response", file.path, made.line, made.function, made.callee, made.hash, made.text, seen)
         site.echo, site.form, site.status, site.handled = made.echo, made.form, made.status, made.handled
@@ -197,8 +197,7 @@ def _of_file(file: File, reach: Reach, routes: set[tuple[str, str]]) -> list[Sit
         site.arrivals = ()
         site.today = _status_of(made, (file.path, made.function) in routes)
         site.asked = site.request_path == "yes"
-        sites.append(site)
-    return sites
+        yield site
 
 
 def _site(
