@@ -7,7 +7,6 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import aiohttp
 import psutil
 
 from vllm_omni_rig import census
+from vllm_omni_rig.preloaded import Interpreters
 from vllm_omni_rig.server import Server, start
 
 ROOT = Path(__file__).parents[1]
@@ -39,11 +39,9 @@ def both() -> Mapping[str, Server]:
     if not _both:
         say("starting the stock and the migrated server, a minute or two")
         atexit.register(close)
-        with ThreadPoolExecutor() as pool:
-            starting = {name: pool.submit(_start, name) for name in TREES}
-        _both.update({name: each.result() for name, each in starting.items() if not each.exception()})
-        for each in starting.values():
-            each.result()
+        with Interpreters():  # started alike, they differ less
+            for name in TREES:
+                _both[name] = _start(name)
     return _both
 
 

@@ -73,6 +73,22 @@ def answer_of_a_worker() -> Any:
     return raised(lambda: MultiprocDiffusionExecutor._raise_for_rpc_error_dict(answer))
 
 
+def call_of_a_rank() -> Any:
+    """A call that failed in a worker process whose ranks all report, as its caller gets it."""
+    from vllm_omni.diffusion.executor.multiproc_executor import MultiprocDiffusionExecutor
+    from vllm_omni.diffusion.worker.diffusion_worker import WorkerProc
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise refused()
+
+    worker = WorkerProc.__new__(WorkerProc)
+    worker.__dict__.update(gpu_id=0, worker=SimpleNamespace(execute_method=fail), result_mq=object())
+    worker._gather_rpc_rank_statuses = lambda status: [status]  # type: ignore[method-assign]
+    call = {"method": "load", "output_rank": 0, "exec_all_ranks": True, "collect_rank_status": True}
+    answer, _ = worker._execute_rpc(call)
+    return raised(lambda: MultiprocDiffusionExecutor._handle_rpc_response(answer))
+
+
 def request_of_several_processes() -> Any:
     """A request that failed in the executor of several processes."""
     from vllm_omni.diffusion.executor.multiproc_executor import MultiprocDiffusionExecutor
@@ -568,6 +584,7 @@ def companion_that_was_lost() -> Any:
 PLACES = (
     status_of_ranks,
     answer_of_a_worker,
+    call_of_a_rank,
     request_of_several_processes,
     fallback_of_the_runner,
     batch_of_requests,

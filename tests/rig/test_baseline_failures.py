@@ -38,3 +38,8 @@ def test_a_lost_handover_between_the_stages_is_500_without_its_stage(stock: Serv
     assert (answer.status, answer.error["type"]) == (500, "Internal Server Error")
     assert "error_stage_id" not in answer.error
     assert CANARIES["key"] in answer.text
+
+
+def test_a_stage_that_gives_the_next_one_no_input_is_500_without_its_stage(stock: Server) -> None:
+    answer = send(stock.url, images("FAULT:noinput"))
+    assert (answer.status, answer.error["type"], answer.error["error_stage_id"]) == (500, "InternalServerError", None)

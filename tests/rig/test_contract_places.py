@@ -27,6 +27,7 @@ NO_STAGE = (503, "ServiceUnavailableError", False)
 EXPECTED = {
     "status_of_ranks": REFUSED,
     "answer_of_a_worker": REFUSED,
+    "call_of_a_rank": REFUSED,
     "request_of_several_processes": REFUSED,
     "fallback_of_the_runner": REFUSED,
     "batch_of_requests": REFUSED,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from calls import chat, images
+from cases import now
 from contract import verify
 from failures_table import MIGRATED, MIGRATED_INPUT, NAMES, Table, calls
 from support import Answers, send, send_all
@@ -125,6 +126,13 @@ def test_a_failing_request_harms_no_neighbour(migrated: Server) -> None:
         prompt: found for prompt, found in statuses.items() if prompt.startswith("neighbour") and found != 200
     } == {}
     assert [statuses[sick] for sick in SICK] == [500, 400, 500, 404, 400, 500, 500, 500]
+
+
+def test_a_request_whose_next_stage_gets_no_input_fails_with_the_stage_that_gave_none(migrated: Server) -> None:
+    answer = send(migrated.url, images("FAULT:noinput"))
+    verify(answer, now(500, "InternalServerError"))
+    assert answer.error["error_stage_id"] == 0
+    assert send(migrated.url, images("hi")).status == 200
 
 
 @pytest.mark.parametrize("request_id", ["a/b", "é x", "c" * 300], ids=["slash", "not ASCII", "long"])

@@ -142,6 +142,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         "freeze": Action("stop the process with SIGSTOP: it lives and says nothing", _freeze),
         "exit": Action("end the process at once, with that exit code", _exit, _CODE, "3"),
         "output": Action("give that in place of an image", None, OUTPUTS, "none", (LAST, SECOND)),
+        "noinput": Action("give the next stage no input", places=(INPUT,)),
         "wire": Action("send a malformed message: one that holds that", None, WIRES, "bytes", (SECOND, MESSAGE)),
         "error": Action("report a failure of that status and type, not fatal", None, _STATUS, "500", (MESSAGE,)),
         "outputerror": Action("give an output that carries such a failure", None, _STATUS, "500", (MESSAGE,)),

@@ -40,7 +40,8 @@ def guidance(prompt: Any, sampling_params: Any) -> list[ExpandedPrompt]:
 def second_stage_prompts(source_outputs: Any, prompt: Any = None, requires_multimodal_data: bool = False) -> Any:
     """The stage input processor: the original text again. What accompanies it (`guidance`) ends in the first stage."""
     text = text_of_prompt(prompt)
-    faults.perform(text, faults.INPUT)
+    if faults.perform(text, faults.INPUT):
+        return None  # the one fault that is not done yet: no input
     return [{"prompt": text, "additional_information": {"ar_tokens": list(source_outputs[0].outputs[0].token_ids)}}]
 
 
