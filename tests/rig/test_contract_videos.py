@@ -9,12 +9,15 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+import unavailable
 from calls import PNG, TRUNCATED, data_url, delete, form
 from cases import Case, now, was
+from conftest import MIGRATED
 from contract import client_error, nothing_leaks, verify, verify_client
 from media_server import serving
 from support import Answer, Answers, Seen, answers_of, get, seen, send
@@ -373,6 +376,13 @@ def test_the_content_of_a_running_job_is_a_conflict(migrated: Server, stock: Ser
     assert send(migrated.url, delete(f"/v1/videos/{identity}")).status == 200
     assert retrieve(migrated.url, identity).status == 404
     assert send(stock.url, content(start_job(stock.url, "FAULT:sleep=1"))).status == 404
+
+
+def test_a_deletion_that_does_not_end_in_time_is_a_conflict(tmp_path: Path) -> None:
+    with unavailable.running(MIGRATED, tmp_path / "log", Path(__file__).with_name("slow_abort.py"), "video") as server:
+        identity = start_job(server.url, "FAULT:sleep=5")
+        verify(send(server.url, delete(f"/v1/videos/{identity}")), now(409, "ConflictError"))
+        assert retrieve(server.url, identity).status == 404  # it went on
 
 
 def test_a_failed_job_can_be_deleted(migrated: Server) -> None:
