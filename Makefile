@@ -45,6 +45,7 @@ migrated: setup  ## The migrated vLLM-Omni: wheel and diff in build/migration, u
 	@$(MAKE) --no-print-directory build/migrated/.complete
 
 build/migrated/.complete: $(LIBRARY)
+	@echo "Migrating $(STOCK), about a minute"
 	@$(BIN)/omni-errors migrate $(STOCK) --out build/migration --diff build/migration.diff --wheel
 	@rm -rf build/migrated
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile --target build/migrated build/migration/*.whl

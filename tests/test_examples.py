@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,11 @@ class Captions:
         return psutil.Process(self.process.pid).children()[0]
 
 
-@pytest.fixture(scope="module")
-def captions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captions]:
+@contextmanager
+def running(log: Path) -> Iterator[Captions]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("captions") / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, str(SERVER), str(port)],
@@ -67,6 +67,19 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captions]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captions]:
+    with running(tmp_path_factory.mktemp("captions") / "log") as server:
+        yield server
+
+
+def test_a_server_that_is_stopped_ends_with_its_stage(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as server:
+        stage = server.stage
+    assert server.process.returncode == 0
+    assert not stage.is_running()
 
 
 def test_a_request_goes_through_both_processes(captions: Captions) -> None:

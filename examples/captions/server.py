@@ -49,7 +49,7 @@ class Stage:
         finally:
             reading.cancel()
             self._socket.close(linger=0)
-            self._process.terminate()
+            self._process.kill()  # SIGTERM would only call the handler of the server that it was forked from
 
     async def ask(self, **request: str) -> str:
         """The stage's caption. Raises what the stage raised, and what keeps it from answering."""

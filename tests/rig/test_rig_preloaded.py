@@ -12,7 +12,7 @@ import pytest
 from test_rig_server import gone
 
 from vllm_omni_rig.environment import variables
-from vllm_omni_rig.preloaded import python
+from vllm_omni_rig.preloaded import Interpreters, python
 from vllm_omni_rig.server import SETTINGS, Server
 
 ENVIRONMENT = os.environ | SETTINGS | variables()
@@ -89,3 +89,28 @@ def test_the_processes_of_a_server_are_its_children_and_have_imported_nothing_ag
         process = psutil.Process(pid)
         assert process.ppid() == stock.process
         assert "spawn_main" not in " ".join(process.cmdline())
+
+
+def test_an_interpreter_that_was_killed_is_started_again(program: Callable[[str], list[str]]) -> None:
+    with Interpreters():
+        command = python(ENVIRONMENT, program("print('whole')"))
+        [interpreter] = [each for each in psutil.Process().children() if command[4] in each.cmdline()]
+        interpreter.kill()
+        interpreter.wait(30)
+        assert run(python(ENVIRONMENT, program("print('whole')"))) == (0, "whole\n", "")
+
+
+def test_an_interpreter_ends_with_who_started_it(tmp_path: Path) -> None:
+    text = (
+        "import os\nfrom vllm_omni_rig.preloaded import Interpreters, python\n"
+        "with Interpreters():\n    python(os.environ, [])\n    print('up', flush=True)\n    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", text], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as starting:
+        assert starting.stdout is not None
+        assert starting.stdout.readline() == "up\n"
+        children = psutil.Process(starting.pid).children()
+        assert len(children) == 1
+        starting.kill()
+    assert gone(children, 30)

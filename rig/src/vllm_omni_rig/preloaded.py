@@ -80,42 +80,50 @@ class Interpreters:
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="vllm-omni-rig-")
         self._started: dict[str, tuple[str, subprocess.Popen[str]]] = {}
+        self._lock = threading.Lock()
+        self._outer: Interpreters | None = None
 
     def __enter__(self) -> Self:
         global _in_use
-        _in_use = self
+        self._outer, _in_use = _in_use, self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         global _in_use
-        _in_use = None
+        _in_use = self._outer
         for _, process in self._started.values():
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            _end(process)
         self._directory.cleanup()
 
     def address(self, environment: Mapping[str, str]) -> str:
-        """Where the interpreter for that environment listens."""
+        """Where the interpreter for that environment listens; starts it, if there is none or it was killed."""
         path = environment["PYTHONPATH"]
-        if path not in self._started:
-            address = str(Path(self._directory.name, str(len(self._started))))
+        with self._lock:
+            address, process = self._started.get(path, ("", None))
+            if process is not None and process.poll() is None:
+                return address
+            address = str(Path(tempfile.mkdtemp(dir=self._directory.name), "socket"))
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "vllm_omni_rig.preloaded", address],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends with whoever holds the other end
                 stdout=subprocess.PIPE,
                 env={**environment, notes.RUN: self._directory.name},  # the rig's platform is chosen at an import
                 text=True,
-                preexec_fn=die_with_parent,
+                start_new_session=True,
             )
-            self._started[path] = address, process
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
+                _end(process)
                 raise RuntimeError(f"An interpreter with PYTHONPATH={path} could not import {MODULE}.")
-        return self._started[path][0]
+            self._started[path] = address, process
+            return address
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def main(address: str, *arguments: str) -> None:
@@ -133,14 +141,14 @@ def _ask(address: str, arguments: list[str]) -> int:
         return int(connection.recv(16) or 1)
 
 
-def _serve(address: str) -> NoReturn:
+def _serve(address: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):
         importlib.import_module(MODULE)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         print("ready", flush=True)
-        while True:
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             connection, _ = listener.accept()
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -167,7 +175,8 @@ def _answer(connection: socket.socket) -> None:
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
-    connection.send(str(128 - code if code < 0 else code).encode())
+    with contextlib.suppress(BrokenPipeError):
+        connection.send(str(128 - code if code < 0 else code).encode())
 
 
 def fork(arguments: Sequence[str], directory: Path, output: int) -> int:
@@ -292,7 +301,9 @@ def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
         sys.exit()
     data = b""
     while len(data) < int.from_bytes(size):
-        data += connection.recv(_MESSAGE_BYTES)
+        if not (part := connection.recv(_MESSAGE_BYTES)):
+            sys.exit()
+        data += part
     return json.loads(data), files
 
 

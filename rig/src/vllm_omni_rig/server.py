@@ -216,13 +216,12 @@ class Server:
         processes = self.processes()
         if self._guard.stdin:
             self._guard.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._guard.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            for process in processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            self._guard.wait()
+        for process in processes:  # none is left, unless that took too long or somebody killed the guard
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._guard.wait()
         if self._guard.stdout:
             self._guard.stdout.close()
         shutil.rmtree(self._run, ignore_errors=True)  # the guard does it, unless it was killed
@@ -268,8 +267,14 @@ def start(
     variables = os.environ | _variables(run, tree, kind) | dict(environment)
     guarded = ["-P", "-m", "vllm_omni_rig.guard", str(run), str(log), *command]
     began = log.stat().st_size
+    try:
+        forked = workers == 1 and command[0] == sys.executable
+        guarding = python(variables, guarded) if forked else [sys.executable, *guarded]
+    except RuntimeError as error:
+        shutil.rmtree(run)
+        raise RigError(str(error)) from error
     guard = subprocess.Popen(
-        python(variables, guarded) if workers == 1 and command[0] == sys.executable else [sys.executable, *guarded],
+        guarding,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=variables,

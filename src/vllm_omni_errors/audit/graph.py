@@ -9,15 +9,17 @@ name that few classes of the tree define is taken as a guess.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
 from vllm_omni_errors.audit.extract import COMMON
 from vllm_omni_errors.audit.facts import NO_CHAIN, REFERENCE, Class, File, Function
-from vllm_omni_errors.audit.parallel import each
+from vllm_omni_errors.audit.parallel import in_processes
 
 GUESSES = 3
 """A method's name alone is followed if at most so many functions have it."""
 OVERRIDES = 60
+PARALLEL_FROM_FUNCTIONS = 1_000
 DEPTH = 6
 
 _STEP = re.compile(r"[^.()\[\]]+|\(\)|\[\]")
@@ -100,7 +102,19 @@ class Graph:
             for base in self.bases(path, cls):
                 self._children[base.path, base.cls.name].append(_Type(path, cls))
         self._routes = {(file.path, route.function) for file in files for route in file.routes}
-        self.edges = each(self._edges_of, range(len(self.functions)), list[Edge])
+        self.edges = self._edges(range(len(self.functions)))
+
+    def _edges(self, places: range) -> list[list[Edge]]:
+        """Of functions; the second half in another process, if it is worth one."""
+        if len(places) < PARALLEL_FROM_FUNCTIONS:
+            return [self._edges_of(place) for place in places]
+        middle = len(places) // 2
+        with in_processes(lambda some: [self._edges_of(place) for place in some], [places[middle:]]) as found:
+            edges = [self._edges_of(place) for place in places[:middle]]
+            try:
+                return edges + next(found)
+            except BrokenProcessPool:  # somebody killed it
+                return edges + [self._edges_of(place) for place in places[middle:]]
 
     # ---- classes ----
 

@@ -1,43 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work in two processes: this one and a fork of it, which sees all that this one has."""
+"""The same work on many items, in as many processes as there are CPUs."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
-
-import msgspec
-
-PARALLEL_FROM_ITEMS = 1_000
-"""Fewer are done sooner than a process is forked."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_work: Callable[[Any], Any]
 
-def each(work: Callable[[Item], Result], items: Sequence[Item], kind: type[Result]) -> list[Result]:
-    """``[work(item) for item in items]``, half of it in a fork; `kind` is the result's type, for msgspec."""
-    if len(items) < PARALLEL_FROM_ITEMS or len(os.sched_getaffinity(0)) < 2:
-        return [work(item) for item in items]
-    middle = len(items) // 2
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    fork = multiprocessing.get_context("fork").Process(target=_send, args=(sender, work, items[middle:]))
-    fork.start()
-    sender.close()
+
+@contextlib.contextmanager
+def in_processes(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Iterator[Result]]:
+    """The results of `work`, in the order of `items`; both have to be picklable, `work` itself need not.
+
+    Whatever ends the block, the processes have ended after it; they do not outlive this process either. Raises what
+    `work` raises, and concurrent.futures.process.BrokenProcessPool if one of them is killed.
+    """
+    executor = ProcessPoolExecutor(
+        max(1, min(len(items), len(os.sched_getaffinity(0)))),
+        mp_context=multiprocessing.get_context("fork"),
+        initializer=_begin,
+        initargs=(work,),
+    )
     try:
-        found = [work(item) for item in items[:middle]]
-        found += msgspec.msgpack.decode(receiver.recv_bytes(), type=list[kind])  # type: ignore[valid-type]
-    except EOFError:  # somebody killed it
-        found += [work(item) for item in items[middle:]]
+        yield executor.map(_do, items)
     finally:
-        receiver.close()
-        fork.kill()
-        fork.join()
-    return found
+        executor.shutdown(cancel_futures=True)
 
 
-def _send(sender: Connection, work: Callable[[Any], object], items: Sequence[Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who waits for it ends it
-    sender.send_bytes(msgspec.msgpack.encode([work(item) for item in items]))
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # a terminal sends Ctrl-C to all: end at once, and without a word
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _do(item: Any) -> Any:
+    return _work(item)

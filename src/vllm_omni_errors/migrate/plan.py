@@ -13,12 +13,12 @@ from typing import cast
 
 import libcst as cst
 
+from vllm_omni_errors.audit.parallel import in_processes
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
 from vllm_omni_errors.migrate.complete import incomplete, open_entries
 from vllm_omni_errors.migrate.diff import unified
 from vllm_omni_errors.migrate.manifest import AppliedRewrite, ChangedFile, Manifest
-from vllm_omni_errors.migrate.parallel import in_processes
 from vllm_omni_errors.migrate.rewrite import PHASES, Mismatch, Phase, Rewrite, rewrite_module, tidy_where_clean
 from vllm_omni_errors.migrate.source import PACKAGE, Matched, MigrationError, Source, Unmatched
 

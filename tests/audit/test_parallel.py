@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vllm_omni_errors.migrate.parallel import in_processes
+from vllm_omni_errors.audit.parallel import in_processes
 
 DEADLINE_S = 60.0
 
@@ -40,7 +40,7 @@ def test_however_the_block_ends_the_processes_have_ended(error):
 
 def test_the_processes_do_not_outlive_the_one_that_is_killed():
     program = (
-        "import os, time; from vllm_omni_errors.migrate.parallel import in_processes\n"
+        "import os, time; from vllm_omni_errors.audit.parallel import in_processes\n"
         "os.sched_getaffinity = lambda _: {0, 1}\n"
         "def work(_):\n    os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)\n"
         "with in_processes(work, [1, 2]) as results:\n    list(results)\n"
