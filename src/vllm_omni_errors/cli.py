@@ -353,7 +353,7 @@ def _beside(label: str, text: str, width: int) -> str:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with an `ExitCode`."""
     code = run(arguments)
-    gc.freeze()  # else what an audit made is searched for cycles once more, a twentieth of its time
+    gc.freeze()  # else what an audit made is searched for cycles once more, a tenth of its time
     sys.exit(code)
 
 

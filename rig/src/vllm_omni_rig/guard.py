@@ -79,6 +79,7 @@ def _end_orphans() -> None:
 def watch(server: psutil.Process) -> int:
     """Return the server's exit code when it has ended, by itself or because stdin did; nothing of it is left then."""
     shared: set[Path] = set()
+    code: int | None = None  # SIGTERM may come before the first look
     try:
         while (code := _exit_code(server)) is None and not _stopped_from_outside():
             pass

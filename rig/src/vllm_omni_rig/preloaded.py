@@ -194,7 +194,7 @@ def fork(arguments: Sequence[str], directory: Path, output: int) -> int:
 
 def _run(arguments: Sequence[str]) -> None:
     """What ``python [-P] (-m MODULE | FILE) ARGUMENT…`` does."""
-    words = [word for word in arguments[:1] if word != "-P"] + list(arguments[1:])
+    words = list(arguments[1:] if arguments[0] == "-P" else arguments)
     if words[0] == "-m":
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
