@@ -100,6 +100,16 @@ def test_an_interpreter_that_was_killed_is_started_again(program: Callable[[str]
         assert run(python(ENVIRONMENT, program("print('whole')"))) == (0, "whole\n", "")
 
 
+def test_a_program_goes_on_when_its_interpreter_has_ended(program: Callable[[str], list[str]]) -> None:
+    with Interpreters():
+        command = python(ENVIRONMENT, program("print('began', flush=True); print(input())"))
+        asking = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "began\n"
+    assert asking.communicate("went on\n", DEADLINE_S) == ("went on\n", None)
+    assert asking.returncode == 0
+
+
 def test_an_interpreter_ends_with_who_started_it(tmp_path: Path) -> None:
     text = (
         "import os\nfrom vllm_omni_rig.preloaded import Interpreters, python\n"

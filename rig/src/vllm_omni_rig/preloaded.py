@@ -122,8 +122,8 @@ class Interpreters:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+    with process:  # not until the end of its stdout, which its forks have too
+        process.kill()
 
 
 def main(address: str, *arguments: str) -> None:
