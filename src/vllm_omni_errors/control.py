@@ -2,15 +2,29 @@
 """Calls that control a running engine: what their failure means, and what must be as before after it."""
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from . import upstream
-from .exceptions import OmniStageTimeoutError
+from .exceptions import OmniServerError, OmniServiceUnavailableError, OmniStageTimeoutError
+from .stage_messages import call_error
 
-__all__ = ["answers_in_time", "check_stages", "restores_admission"]
+__all__ = [
+    "answers_in_time",
+    "check_level",
+    "check_stages",
+    "done_by_any_stage",
+    "done_by_every_stage",
+    "done_by_every_stage_left",
+    "restores_admission",
+]
+
+logger = logging.getLogger("vllm_omni_errors")
 
 UNANSWERED = "The engine did not answer the control call in time."
+NOT_DONE = "A stage could not do what was asked; the server's log has the reason."
+NOT_THERE = "No stage that was asked is available."
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -38,13 +52,69 @@ def check_stages(stages: Sequence[int] | None, number: int) -> None:
         raise upstream.VLLMValidationError(message, parameter="stages")
 
 
+def check_level(level: int) -> None:
+    """Raise ``VLLMValidationError`` unless vLLM knows the level of sleep (``v1/engine/core.py:883``)."""
+    if level not in (0, 1, 2):
+        raise upstream.VLLMValidationError("level must be 0, 1 or 2.", parameter="level")
+
+
+_Call = Callable[_P, Awaitable[list[Any]]]
+"""A control call that returns what each stage that was asked answers; a stage without a replica is not asked."""
+
+
+def done_by_every_stage(call: _Call[_P]) -> _Call[_P]:
+    """A control call that fails with the first failure that a stage reports, and with 503 if no stage is there."""
+    return _done(call, lambda failures: not failures or any(failures))
+
+
+def done_by_every_stage_left(call: _Call[_P]) -> _Call[_P]:
+    """Likewise of a call for which a stage that is gone need not be there: it is not asleep either."""
+    return _done(call, any)
+
+
+def done_by_any_stage(call: _Call[_P]) -> _Call[_P]:
+    """Likewise of a call that not every stage can do: it fails if each one that was asked reports a failure."""
+    return _done(call, all)
+
+
+def _done(call: _Call[_P], has_failed: Callable[[list[Exception | None]], bool]) -> _Call[_P]:
+    @functools.wraps(call)
+    async def done(*args: _P.args, **kwargs: _P.kwargs) -> list[Any]:
+        answers = await call(*args, **kwargs)
+        failures = [next(_failures(answer), None) for answer in answers]
+        if has_failed(failures):
+            raise next(filter(None, failures), None) or OmniServiceUnavailableError(NOT_THERE)
+        return answers
+
+    return done
+
+
+def _failures(answer: Any) -> Iterator[Exception]:
+    """Of what a stage answered: a list of its workers' answers, an acknowledgement, or what its pool says for it."""
+    if isinstance(answer, list | tuple):
+        for each in answer:
+            yield from _failures(each)
+    elif _field(answer, "status") == "ERROR":
+        logger.error("stage %s: %s", _field(answer, "stage_id"), _field(answer, "error_msg"))
+        yield OmniServerError(NOT_DONE, stage_id=_field(answer, "stage_id"))
+    elif isinstance(answer, dict) and (answer.get("error") or answer.get("supported") is False):
+        yield call_error("to a stage", answer)
+
+
+def _field(answer: object, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, dict) else getattr(answer, name, None)
+
+
 class _Admitting(Protocol):
-    """What of ``AsyncOmni`` decides whether a new request waits."""
+    """What of ``AsyncOmni`` decides whether a new request waits, and undoes a sleep."""
 
     _paused: bool
     _hold_admission_until_resume: bool
     _sleeping_tags: Collection[str]
+    _stage_sleeping_tags: Mapping[int, Collection[str]]
     _pause_cond: Any
+
+    async def wake_up(self, stage_ids: list[int] | None = None) -> list[Any]: ...
 
 
 _Engine = TypeVar("_Engine", bound=_Admitting)
@@ -53,18 +123,24 @@ _Engine = TypeVar("_Engine", bound=_Admitting)
 def restores_admission(
     method: Callable[Concatenate[_Engine, _P], Awaitable[_T]],
 ) -> Callable[Concatenate[_Engine, _P], Awaitable[_T]]:
-    """A method of ``AsyncOmni`` that stops admitting requests: if it fails, or nothing sleeps, they are as before.
+    """A method of ``AsyncOmni`` that sends stages to sleep and stops admitting requests: if it fails, all is as before.
 
-    Otherwise every later request would wait for a wake-up that nobody knows to be needed.
+    Stages that it sent to sleep are woken again. What cannot be woken stays recorded as asleep, and a request is told
+    so. Requests are admitted as before, also if nothing sleeps after a success: otherwise every later one would wait
+    for a wake-up that nobody knows to be needed.
     """
 
     @functools.wraps(method)
     async def restoring(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         before = engine._paused, engine._hold_admission_until_resume
+        slept = set(engine._stage_sleeping_tags)
         asleep = False
         try:
             result = await method(engine, *args, **kwargs)
             asleep = bool(engine._sleeping_tags)
+        except BaseException:
+            await _wake_again(engine, sorted(set(engine._stage_sleeping_tags) - slept))
+            raise
         finally:
             if not asleep:
                 async with engine._pause_cond:
@@ -73,3 +149,12 @@ def restores_admission(
         return result
 
     return restoring
+
+
+async def _wake_again(engine: _Admitting, stages: list[int]) -> None:
+    if not stages:
+        return
+    try:
+        await engine.wake_up(stage_ids=stages)
+    except Exception:
+        logger.exception("Stages %s were sent to sleep by a call that failed, and cannot be woken", stages)

@@ -278,6 +278,171 @@ class SleepRestores(_Control, Decorate):
     """
 
 
+class SleepIsRecorded(_Control, InsertStatements):
+    """If a stage of another kind failed after it, a language stage that slept was not known to, and was never woken."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.sleep"
+    after_assignment = "self._hold_admission_until_resume"
+    new = """
+        self._record_stage_sleep(ar_stage_ids, [CuMemTag.WEIGHTS.value, CuMemTag.KV_CACHE.value])
+        self._level2_sleeping = self._level2_sleeping or level == 2
+    """
+    before = """
+        class AsyncOmni:
+            async def sleep(self, level, ar_stage_ids):
+                self._hold_admission_until_resume = True
+                await self.stop(ar_stage_ids)
+    """
+    after = """
+        class AsyncOmni:
+            async def sleep(self, level, ar_stage_ids):
+                self._hold_admission_until_resume = True
+                self._record_stage_sleep(ar_stage_ids, [CuMemTag.WEIGHTS.value, CuMemTag.KV_CACHE.value])
+                self._level2_sleeping = self._level2_sleeping or level == 2
+                await self.stop(ar_stage_ids)
+    """
+
+
+class SleepLevel(_Control, InsertStatements):
+    """A level that no message can hold ended the whole server."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.sleep"
+    new = "check_level(level)"
+    imports = (("vllm_omni_errors.control", "check_level"),)
+    before = """
+        class AsyncOmni:
+            async def sleep(self, level):
+                await self.stop(level)
+    """
+    after = """
+        from vllm_omni_errors.control import check_level
+
+
+        class AsyncOmni:
+            async def sleep(self, level):
+                check_level(level)
+                await self.stop(level)
+    """
+
+
+class _EveryStageSleeps(_Control, WrapCallee):
+    """A stage that failed, or was gone, was answered as a success, and every later request waited, for ever."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.sleep"
+    wrapper = "done_by_every_stage"
+    imports = (("vllm_omni_errors.control", "done_by_every_stage"),)
+
+
+class LanguageStagesSleep(_EveryStageSleeps):
+    __doc__ = _EveryStageSleeps.__doc__
+    callee = "self._engine_core_rpc"
+    before = """
+        class AsyncOmni:
+            async def sleep(self, stages):
+                return await self._engine_core_rpc("sleep", stages)
+    """
+    after = """
+        from vllm_omni_errors.control import done_by_every_stage
+
+
+        class AsyncOmni:
+            async def sleep(self, stages):
+                return await done_by_every_stage(self._engine_core_rpc)("sleep", stages)
+    """
+
+
+class DiffusionStagesSleep(_EveryStageSleeps):
+    __doc__ = _EveryStageSleeps.__doc__
+    callee = "self._sleep_diffusion"
+    before = """
+        class AsyncOmni:
+            async def sleep(self, stages):
+                return await self._sleep_diffusion(stages)
+    """
+    after = """
+        from vllm_omni_errors.control import done_by_every_stage
+
+
+        class AsyncOmni:
+            async def sleep(self, stages):
+                return await done_by_every_stage(self._sleep_diffusion)(stages)
+    """
+
+
+class DiffusionStagesWakeUp(_Control, WrapCallee):
+    """A stage that could not be woken was taken for awake."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.wake_up"
+    callee = "self._wake_diffusion"
+    wrapper = "done_by_every_stage_left"
+    imports = (("vllm_omni_errors.control", "done_by_every_stage_left"),)
+    before = """
+        class AsyncOmni:
+            async def wake_up(self, stages):
+                return await self._wake_diffusion(stages)
+    """
+    after = """
+        from vllm_omni_errors.control import done_by_every_stage_left
+
+
+        class AsyncOmni:
+            async def wake_up(self, stages):
+                return await done_by_every_stage_left(self._wake_diffusion)(stages)
+    """
+
+
+class _AnyStage(_Control, WrapCallee):
+    """What no stage could do was a success."""
+
+    module = ENGINE_CLIENT
+    callee = "self.collective_rpc"
+    wrapper = "done_by_any_stage"
+    imports = (("vllm_omni_errors.control", "done_by_any_stage"),)
+    before = """
+        class AsyncOmni:
+            async def load(self, adapter):
+                return await self.collective_rpc("load", adapter)
+    """
+    after = """
+        from vllm_omni_errors.control import done_by_any_stage
+
+
+        class AsyncOmni:
+            async def load(self, adapter):
+                return await done_by_any_stage(self.collective_rpc)("load", adapter)
+    """
+
+
+class AdapterIsLoaded(_AnyStage):
+    """An adapter that no stage could load was loaded successfully."""
+
+    function = "AsyncOmni.add_lora"
+
+
+class AdapterIsRemoved(_AnyStage):
+    __doc__ = _AnyStage.__doc__
+    function = "AsyncOmni.remove_lora"
+
+
+class AdapterIsPinned(_AnyStage):
+    __doc__ = _AnyStage.__doc__
+    function = "AsyncOmni.pin_lora"
+
+
+class ProfileStarts(_AnyStage):
+    __doc__ = _AnyStage.__doc__
+    function = "AsyncOmni.start_profile"
+
+
+class ProfileStops(_AnyStage):
+    __doc__ = _AnyStage.__doc__
+    function = "AsyncOmni.stop_profile"
+
+
 class _ProfilePropagates(_Control, StopTranslating):
     """A failure of the profiler was quoted to the client."""
 
@@ -358,6 +523,16 @@ CONTROL: tuple[type[Rewrite], ...] = (
     StepSeed,
     ControlCallTimeout,
     SleepRestores,
+    SleepIsRecorded,
+    SleepLevel,
+    LanguageStagesSleep,
+    DiffusionStagesSleep,
+    DiffusionStagesWakeUp,
+    AdapterIsLoaded,
+    AdapterIsRemoved,
+    AdapterIsPinned,
+    ProfileStarts,
+    ProfileStops,
     StartProfilePropagates,
     StopProfilePropagates,
     StartProfileStages,

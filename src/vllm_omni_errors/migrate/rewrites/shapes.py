@@ -171,6 +171,16 @@ class ReplaceBranch(Rewrite):
         return updated_node.with_changes(body=updated_node.body.with_changes(body=statements(self.new)))
 
 
+class DropReraise(Rewrite):
+    """``if …: raise`` goes."""
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:
+        if not self.inside() or code(original_node.body).strip() != "raise":
+            return updated_node
+        self.found += 1
+        return cst.RemoveFromParent()
+
+
 class RaiseReturnedCall(Rewrite):
     """``return callee(text)`` raises an exception with that text; `arguments` follow it."""
 

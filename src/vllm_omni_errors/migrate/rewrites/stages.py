@@ -13,6 +13,7 @@ from vllm_omni_errors.migrate.rewrites.shapes import (
     AddMethods,
     AddParent,
     CatchInstead,
+    DropReraise,
     InsertStatements,
     ReplaceBranch,
     ReplaceCall,
@@ -1972,6 +1973,63 @@ class PauseAnswersWithTheRecord(_Stages, AddEntry):
             except Exception as exc:
                 return {"supported": False, "error": str(exc), "error_details": to_details(exc, stage_id=pool.stage_id)}
     """
+
+
+class FailedCallKeepsTheServer(_Stages, DropReraise):
+    """A sleep or a wake-up that failed in a language stage ended the orchestrator, and with it the whole server."""
+
+    module = ORCHESTRATOR
+    function = "OrchestratorBase._handle_collective_rpc"
+    before = """
+        def call(pool, method):
+            try:
+                result = ask(pool, method)
+            except Exception as exc:
+                if method not in RESUMABLE:
+                    raise
+                result = {"supported": False, "error": str(exc)}
+            return result
+    """
+    after = """
+        def call(pool, method):
+            try:
+                result = ask(pool, method)
+            except Exception as exc:
+                result = {"supported": False, "error": str(exc)}
+            return result
+    """
+
+
+class _FailedCallSaysWhichStage(_Stages, ReplaceCall):
+    """A worker that could not do what a control call asks for did not say of which stage it is."""
+
+    callee = "OmniACK"
+    parts = ("error_msg",)
+    new = "OmniACK(task_id=$task_id, status=$status, stage_id=self.stage_id, rank=self.rank, error_msg=$error_msg)"
+    before = """
+        class Worker:
+            def handle(self, task, e):
+                return OmniACK(task_id=task.task_id, status="ERROR", error_msg=str(e))
+    """
+    after = """
+        class Worker:
+            def handle(self, task, e):
+                return OmniACK(
+                    task_id=task.task_id, status="ERROR", stage_id=self.stage_id, rank=self.rank, error_msg=str(e)
+                )
+    """
+
+
+class FailedSleepSaysWhichStage(_FailedCallSaysWhichStage):
+    __doc__ = _FailedCallSaysWhichStage.__doc__
+    module = "diffusion/worker/diffusion_worker.py"
+    function = "DiffusionWorker.handle_sleep_task"
+
+
+class FailedWakeUpSaysWhichStage(_FailedCallSaysWhichStage):
+    __doc__ = _FailedCallSaysWhichStage.__doc__
+    module = "diffusion/worker/diffusion_worker.py"
+    function = "DiffusionWorker.handle_wake_task"
 
 
 class SessionWithoutAStage(_Stages, InsertStatements):
