@@ -187,6 +187,12 @@ def test_a_folder_without_vllm_omni_says_what_that_means(make_tree: Make, comman
     assert {kind for site in listed(told)["sites"] for kind in site["boundaries"]} == {"route", "socket"}
 
 
+def test_a_file_that_cannot_be_written_is_named(make_tree: Make, command: Command) -> None:
+    result = command(make_tree(), "--json", "/dev/full")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "omni-errors: /dev/full: cannot write: No space left on device.\n"
+
+
 def test_a_moved_row_is_shown_and_can_be_written(
     reviewed: tuple[Path, Path], make_tree: Make, command: Command
 ) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from vllm_omni_errors.audit import Audit, AuditError, document, hold, read, table
 from vllm_omni_errors.audit import ledger as ledgers
 from vllm_omni_errors.audit.cache import Cache, default_path
 from vllm_omni_errors.audit.tree import PACKAGES, Tree, open_tree
+from vllm_omni_errors.report.console import PipedConsole
 
 EXIT_FINDINGS = 1
 EXIT_NOT_RUN = 2
@@ -100,13 +100,15 @@ def audit(
         sites = document.selected(result, only, open_only=open_only) if only or open_only else None
         _write(result, sites, context, points, json_path, sarif_path, html_path)
     except (AuditError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.filename is None:  # standard output's, which the command line tells
+            raise
         click.echo(f"omni-errors: {error}", err=True)
         sys.exit(EXIT_NOT_RUN)
     finally:
         cache.close()
     if not (decide_path is not None and json_path is None and not check):
         piped = any(str(path) == "-" for path in (json_path, sarif_path, html_path))
-        console = Console(stderr=piped)
+        console = PipedConsole(stderr=piped)
         if not console.is_terminal:
             console.width = max(console.width, PIPED_WIDTH_COLUMNS)
         table.print_audit(result, console, trend=points, gate=check)
@@ -154,5 +156,8 @@ def _put(path: Path, text: str) -> None:
     if str(path) == "-":
         click.echo(text, nl=False)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AuditError(f"{path}: cannot write: {error.strerror}.") from None
