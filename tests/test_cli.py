@@ -146,7 +146,7 @@ def test_missing_extra_is_one_sentence(module, tree, out):
     program = f"import sys; sys.modules[{module!r}] = None; from vllm_omni_errors.cli import main; main()"
     done = python(program, "migrate", str(tree), "--out", str(out))
     assert done.returncode == 2
-    assert done.stderr == "omni-errors: this needs the tools extra: pip install 'vllm-omni-errors[tools]'\n"
+    assert done.stderr == f"omni-errors: {cli.NEEDS_TOOLS}\n"
     assert done.stdout == ""
 
 
@@ -238,6 +238,14 @@ def test_json_to_standard_output_is_nothing_but_json(tree, out, capsys):
     ]
     assert document["totals"]["files"] == 2
     assert (document["version"], document["out"], document["wheel"]) == (None, str(out), None)
+
+
+def test_paths_of_the_result_are_absolute(tree, out, monkeypatch, capsys):
+    monkeypatch.chdir(out.parent)
+    assert cli.run(["migrate", str(tree), "--out", "out", "--diff", "changes.diff", "--json", "done.json"]) == 0
+    document = json.loads(Path("done.json").read_text())
+    assert (document["out"], document["diff"]) == (str(out), str(out.parent / "changes.diff"))
+    assert f"Diff:  {document['diff']}\n" in capsys.readouterr().out
 
 
 def test_json_to_a_file(tree, out, tmp_path):
@@ -346,6 +354,35 @@ def test_reader_that_goes_away_is_no_finding(tree, out, arguments):
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
     assert (out / "vllm_omni/door.py").exists()
+
+
+def of_the_command_line(*arguments: str, stdout: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vllm_omni_errors.cli", *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json", "-"]])
+def test_reader_of_an_audit_that_goes_away_is_no_finding(tree, arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = of_the_command_line("audit", str(tree), "--no-cache", *arguments, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["explain", "503"], ["explain", "503", "--json", "-"], ["audit"], ["audit", "--json", "-"]],
+    ids=" ".join,
+)
+def test_output_that_takes_nothing_is_no_defect_of_ours(tree, arguments):
+    given = [str(tree), "--no-cache"] if arguments[0] == "audit" else []
+    with Path("/dev/full").open("w") as full:
+        done = of_the_command_line(*arguments, *given, stdout=full.fileno())
+    assert done.returncode == 2
+    assert done.stderr == "omni-errors: the output could not be written: No space left on device.\n"
 
 
 def test_handler_of_sigterm_is_put_back(tmp_path):

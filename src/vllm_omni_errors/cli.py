@@ -2,6 +2,7 @@
 """The command `omni-errors`. It never imports vLLM or torch, and what a command needs only when that command runs."""
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-NEEDS_TOOLS = "this needs the tools extra: pip install 'vllm-omni-errors[tools]'"
+NEEDS_TOOLS = "this needs the tools extra: pip install '.[tools]' in a clone of vllm-omni-errors"
 TOOLS = frozenset(
     {"aiolimiter", "click", "httpx", "httpx_sse", "jinja2", "junitparser", "libcst", "openai", "packaging", "PIL"}
     | {"prometheus_client", "rich", "ruff", "websockets"}
 )
 PIPED_WIDTH_COLUMNS = 400
+UNWRITABLE = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
+"""What a full disk, or another standard output that takes nothing, raises; files are named where they are written."""
 
 
 class ExitCode(IntEnum):
@@ -235,11 +238,7 @@ def migrate(
 
 
 def _console(*, stderr: bool = False) -> "Console":
-    from rich.console import Console
-
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
+    from vllm_omni_errors.report.console import PipedConsole
 
     console = PipedConsole(stderr=stderr)
     if not console.is_terminal:
@@ -371,14 +370,23 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return int(ExitCode.COULD_NOT_RUN)
     except (ReaderGoneError, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return int(ExitCode.READER_GONE)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is None:
+            _discard_output()
+            click.echo(f"omni-errors: the output could not be written: {error.strerror}.", err=True)
+            return int(ExitCode.COULD_NOT_RUN)
         traceback.print_exc()
         click.echo(
             "omni-errors: this is a defect of vllm-omni-errors; please report it with the lines above.", err=True
         )
         return int(ExitCode.COULD_NOT_RUN)
+
+
+def _discard_output() -> None:
+    """Let nothing of what is still to be written fail once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 """`omni-errors audit` from outside: its files, its exit codes, and that it says what to do."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,64 @@ def test_what_cannot_run_is_2(make_tree: Make, command: Command, arguments: list
     assert result.stderr
 
 
-def test_no_tree_is_2(command: Command, tmp_path: Path) -> None:
-    result = command(tmp_path / "missing")
+@pytest.mark.parametrize("given", ["missing", "missing/folder", "missing.whl", "other==1.0", ""])
+def test_no_tree_is_2(command: Command, tmp_path: Path, given: str) -> None:
+    result = command(given)
     assert (result.exit_code, "Give a checkout" in result.stderr) == (2, True)
+
+
+def test_a_requirement_is_audited_as_its_wheel(
+    make_tree: Make, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, info = make_tree(), "vllm_omni-1.2.3.dist-info"
+    with zipfile.ZipFile(tmp_path / "vllm_omni-1.2.3-py3-none-any.whl", "w") as wheel:
+        for file in sorted(tree.rglob("*.py")):
+            wheel.write(file, file.relative_to(tree))
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: vllm-omni\nVersion: 1.2.3\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    found = command("vllm-omni==1.2.3", "--trend", tree, "--html", tmp_path / "audit.html", "--json", "-")
+    assert (found.exit_code, listed(found)["sites"]) == (0, listed(command(tree, "--json", "-"))["sites"])
+    assert listed(found)["trend"][-1]["version"] == "1.2.3"
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_requirement_that_pip_cannot_download_is_2(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    result = command("vllm-omni==1.2.3")
+    assert result.exit_code == 2
+    assert "No matching distribution found for vllm-omni==1.2.3" in result.stderr
+    assert "Download the wheel yourself" in result.stderr
+
+
+def test_a_folder_without_vllm_omni_says_what_that_means(make_tree: Make, command: Command, tmp_path: Path) -> None:
+    tree = make_tree()
+    assert command(tree).stderr == ""
+    other = tmp_path / "other"
+    (other / "served").mkdir(parents=True)
+    for name, path in {"routes.py": "entrypoints/api_server.py", "runner.py": "engine/orchestrator.py"}.items():
+        (tree / "vllm_omni" / path).rename(other / "served" / name)
+    result = command(other)
+    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
+    assert f"{other} holds no vllm_omni package" in result.stderr
+    told = command(other, "--json", "-")
+    assert told.stderr.startswith(result.stderr)
+    assert {kind for site in listed(told)["sites"] for kind in site["boundaries"]} == {"route", "socket"}
+
+
+def test_a_file_that_cannot_be_written_is_named(make_tree: Make, command: Command) -> None:
+    result = command(make_tree(), "--json", "/dev/full")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "omni-errors: /dev/full: cannot write: No space left on device.\n"
 
 
 def test_a_moved_row_is_shown_and_can_be_written(

@@ -84,6 +84,12 @@ def test_the_workflow_uploads_what_its_command_writes(checkout: Path, monkeypatc
     assert all(step["if"] == "always()" for step in steps() if "upload" in step.get("uses", ""))
 
 
+def test_the_examples_install_nothing_that_no_registry_has() -> None:
+    [install] = [step["run"] for step in steps() if "pip install" in step.get("run", "")]
+    assert install == 'pip install "$(ls .error-ledgers/*.whl)[tools]"'
+    assert (hook()["language"], "additional_dependencies" in hook()) == ("system", False)
+
+
 def test_the_examples_name_a_ledger_of_this_project() -> None:
     for command in COMMANDS.values():
         words = shlex.split(command)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_tree import DIST_INFO, FILES, WHEEL_FILES, WHEEL_NAME, record
 
+from vllm_omni_errors.audit import download
 from vllm_omni_errors.migrate import source as sources
 from vllm_omni_errors.migrate.source import Kind, MigrationError, open_source, record_faults
 
@@ -322,7 +323,7 @@ def test_download_that_never_ends_is_stopped(monkeypatch, tmp_path):
     python.write_text("#!/bin/sh\nexec sleep 60\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(sources, "DOWNLOAD_DEADLINE_S", 0.2)
+    monkeypatch.setattr(download, "DOWNLOAD_DEADLINE_S", 0.2)
     assert "did not finish the download" in refusal("vllm-omni==0.30.0").reason
 
 

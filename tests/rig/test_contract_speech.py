@@ -25,7 +25,7 @@ from speaking import batch, events, generate, raw_stream, speech, upload, wav
 from support import Answer, Answers, Call, answers_of, get, post, seen, send, send_all, shape
 from test_contract_media import closed_port, media  # noqa: F401
 
-from vllm_omni_errors.seams import TRANSIENT_MEDIA
+from vllm_omni_errors.media import TRANSIENT_MEDIA
 from vllm_omni_rig.server import Server
 
 DEADLINE_S = 10.0

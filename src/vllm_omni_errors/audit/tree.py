@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is audited: a checkout, an installed or unpacked package, a wheel, or any folder of Python files."""
+"""What is audited: a checkout, a package, a wheel, a requirement that pip downloads, or any folder of Python files."""
 
+import contextlib
 import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 PACKAGES = ("vllm_omni", "vllm")
@@ -55,6 +57,25 @@ class Tree:
     def text(self, path: str) -> bytes:
         """One file's text."""
         return next(text for _, text in self.texts([path]))
+
+
+@contextlib.contextmanager
+def open_tree(given: str) -> Iterator[Tree]:
+    """The tree that a path means, or a requirement such as ``vllm-omni==0.30.0``, which pip downloads for the while.
+
+    Raises AuditError if there is none.
+    """
+    if os.path.exists(given):
+        yield find(Path(given))
+        return
+    from vllm_omni_errors.audit.download import DownloadError, download  # a path needs nothing of the extra
+
+    with tempfile.TemporaryDirectory(prefix="omni-errors-") as directory:
+        try:
+            wheel = download(given, Path(directory))
+        except DownloadError as error:
+            raise AuditError(str(error)) from None
+        yield replace(find(wheel), source=Path(given))
 
 
 def find(source: Path) -> Tree:

@@ -38,7 +38,7 @@ class Result:
     Attributes:
         source: what was migrated, as the user named it.
         version: version of the stock vLLM-Omni, None if unknown.
-        out: directory that holds the migrated tree.
+        out: directory that holds the migrated tree; as the other paths, absolute.
         wheel: the wheel in it, if one was built.
         diff: the unified diff, if one was asked for.
         phases: phases that the tree has.
@@ -154,7 +154,7 @@ def migrate(
             version=plan.version,
             out=out,
             wheel=out / built.name if built else None,
-            diff=diff,
+            diff=diff.resolve() if diff else None,
             phases=plan.phases,
             new_phases=plan.new_phases,
             files=tuple(FileChange(change.path, change.added, change.removed) for change in plan.changes),

@@ -12,8 +12,6 @@ import os
 import re
 import stat
 import struct
-import subprocess
-import sys
 import tempfile
 import tomllib
 import zipfile
@@ -24,20 +22,17 @@ from email import message_from_bytes
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from vllm_omni_errors.audit.download import DISTRIBUTION, EXAMPLE, DownloadError, download
+
 PACKAGE = "vllm_omni"
-DISTRIBUTION = "vllm-omni"
 DIST_INFO_PATTERN = re.compile(r"vllm_omni-[^/]+\.dist-info")
 UNPACKED_LIMIT_BYTES = 1 << 30
-DOWNLOAD_DEADLINE_S = 900
 SKIPPED_NAMES = frozenset({".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 # what zipfile and its decompressors raise for hostile bytes
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, ValueError, LookupError)
 SIGNATURES = frozenset({"RECORD.jws", "RECORD.p7s"})
-
-EXAMPLE = "Give a checkout, a wheel file, or a requirement such as vllm-omni==0.30.0."
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,58 +157,12 @@ def open_source(specification: str) -> Iterator[Source]:
     if exists:
         yield open_directory(path, specification) if path.is_dir() else open_wheel(path, specification)
         return
-    requirement = _requirement(specification)
     with tempfile.TemporaryDirectory(prefix="omni-errors-") as directory:
-        yield open_wheel(download(requirement, Path(directory)), specification, downloaded=True)
-
-
-def _requirement(specification: str) -> Requirement:
-    looks_like_path = specification.endswith(".whl") or (
-        any(separator in specification for separator in ("/", "\\")) and "@" not in specification
-    )
-    try:
-        requirement = None if looks_like_path else Requirement(specification)
-    except InvalidRequirement:
-        requirement = None
-    if requirement is None:
-        raise MigrationError(specification, "there is no such file, and it is not a requirement", EXAMPLE)
-    if canonicalize_name(requirement.name) != DISTRIBUTION:
-        raise MigrationError(
-            specification,
-            f"there is no such file, and as a requirement it names {requirement.name}, not vLLM-Omni",
-            EXAMPLE,
-        )
-    return requirement
-
-
-def download(requirement: Requirement, directory: Path) -> Path:
-    """Download one wheel with pip, without dependencies; pip's own settings (index, proxy, cache) apply.
-
-    Raises MigrationError with pip's own words.
-    """
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-    command += ["--disable-pip-version-check", "--progress-bar=off", "--dest", str(directory), "--", str(requirement)]
-    by_hand = "Download the wheel yourself and give its path."
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_DEADLINE_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise MigrationError(
-            str(requirement), f"pip did not finish the download in {DOWNLOAD_DEADLINE_S} seconds", by_hand
-        ) from None
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        words = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
-        raise MigrationError(
-            str(requirement),
-            f"pip could not download it: {' '.join(words).rstrip('.') or f'exit code {done.returncode}'}",
-            f"Check the version, the network and `pip config list`, and run it again. {by_hand}",
-        )
-    found = sorted(directory.glob("*.whl"))
-    if len(found) != 1:
-        raise MigrationError(str(requirement), f"pip downloaded {len(found)} wheels instead of one", by_hand)
-    return found[0]
+        try:
+            wheel = download(specification, Path(directory))
+        except DownloadError as error:
+            raise MigrationError(error.subject, error.reason, error.next_step) from None
+        yield open_wheel(wheel, specification, downloaded=True)
 
 
 # Directories

@@ -27,6 +27,7 @@ TOOLS = frozenset({"__init__", "audit", "cli", "ledgers", "migrate", "probe", "r
 TESTS = (
     "test_control.py",
     "test_exceptions.py",
+    "test_media.py",
     "test_offline.py",
     "test_public_text_corpus.py",
     "test_seams.py",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from vllm_omni_errors.probe.check import Check
 from vllm_omni_errors.probe.context import Pace
@@ -15,6 +14,7 @@ from vllm_omni_errors.probe.contract import Contract
 from vllm_omni_errors.probe.record import FORMAT, ProbeError, Report, Result
 from vllm_omni_errors.probe.runner import run
 from vllm_omni_errors.report import html, junit, text
+from vllm_omni_errors.report.console import PipedConsole
 
 EXIT_FINDINGS = 1
 EXIT_NOT_RUN = 2
@@ -141,7 +141,7 @@ def probe(
     except ProbeError as error:
         click.echo(f"omni-errors: {error}", err=True)
         sys.exit(EXIT_NOT_RUN)
-    text.print_report(report, Console(stderr=json_path == "-"))
+    text.print_report(report, PipedConsole(stderr=json_path == "-"))
     sys.exit(EXIT_FINDINGS if report.failed else 0)
 
 
@@ -170,7 +170,7 @@ def _compare(before: Path, after: Path, html_path: Path | None) -> int:
     reports = dict(zip(names, map(_read, (before, after)), strict=True))
     if html_path:
         _write_file(html_path, html.render_comparison(reports))
-    text.print_comparison(reports, Console())
+    text.print_comparison(reports, PipedConsole())
     old, new = ({c["id"] for c in report["checks"] if c["verdict"] == "fail"} for report in reports.values())
     return EXIT_FINDINGS if new - old else 0
 

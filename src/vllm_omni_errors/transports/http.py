@@ -31,7 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from vllm_omni_errors import catalogue, convert, metrics, public_text, tracing, upstream
 from vllm_omni_errors.details import OmniErrorDetails
-from vllm_omni_errors.seams import converts_media
+from vllm_omni_errors.media import converts_media
 
 from . import envelope, openapi, request
 

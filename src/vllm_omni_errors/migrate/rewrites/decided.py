@@ -39,7 +39,7 @@ DECISIONS: dict[str, Decision] = {
     "unsupported": Decision("vllm_omni.errors", "OmniServiceUnavailableError", arguments=", permanent=True"),
     "stage-timeout": Decision("vllm_omni.errors", "OmniStageTimeoutError"),
     "internal": Decision("vllm.exceptions", "VLLMServerError"),
-    "media": Decision("vllm_omni_errors.seams", "media_error", parameter=True),
+    "media": Decision("vllm_omni_errors.media", "media_error", parameter=True),
 }
 """Decisions that change a site; it stays where another was made."""
 

@@ -127,15 +127,16 @@ class NoErrorResponseInChat(_Finalize, RemoveDefinitions):
 # ---- seams -----------------------------------------------------------------------------------------------------------
 
 
-def _example(callee: str, wrapper: str, arguments: str) -> tuple[str, str]:
-    """A call before, and after it goes through the wrapper."""
+def _example(callee: str, imports: tuple[tuple[str, str]], arguments: str) -> tuple[str, str]:
+    """A call before, and after it goes through the wrapper that is imported."""
+    [(module, wrapper)] = imports
     before = f"""
         def read(self, request):
             x = {callee}(request)
             return x
     """
     after = f"""
-        from vllm_omni_errors.seams import {wrapper}
+        from {module} import {wrapper}
 
 
         def read(self, request):
@@ -156,7 +157,7 @@ class CompanionSeam(_Reads):
     module = "engine/async_omni_engine.py"
     function = "AsyncOmniEngine._build_cfg_companions"
     callee = "self.input_processor.process_inputs"
-    before, after = _example(callee, _Reads.wrapper, "")
+    before, after = _example(callee, _Reads.imports, "")
 
 
 class NextStageSeam(_Reads):
@@ -166,7 +167,7 @@ class NextStageSeam(_Reads):
     function = "OrchestratorBase._build_next_stage_request"
     callee = "processor.process_inputs"
     arguments = ', parameter="sampling_params_list"'
-    before, after = _example(callee, _Reads.wrapper, arguments)
+    before, after = _example(callee, _Reads.imports, arguments)
 
 
 class ToolCallsSeam(_Reads):
@@ -176,7 +177,7 @@ class ToolCallsSeam(_Reads):
     function = CREATE_CHAT
     callee = "maybe_serialize_tool_calls"
     arguments = ', parameter="messages"'
-    before, after = _example(callee, _Reads.wrapper, arguments)
+    before, after = _example(callee, _Reads.imports, arguments)
 
 
 class ToolCallIdsSeam(_Reads):
@@ -186,7 +187,7 @@ class ToolCallIdsSeam(_Reads):
     function = CREATE_CHAT
     callee = "truncate_tool_call_ids"
     arguments = ', parameter="messages", also=(AttributeError, KeyError)'
-    before, after = _example(callee, _Reads.wrapper, arguments)
+    before, after = _example(callee, _Reads.imports, arguments)
 
 
 class ReasoningParserSeam(_Reads):
@@ -196,7 +197,7 @@ class ReasoningParserSeam(_Reads):
     function = CREATE_CHAT
     callee = "self.parser_cls.reasoning_parser_cls"
     arguments = ', parameter="chat_template_kwargs"'
-    before, after = _example(callee, _Reads.wrapper, arguments)
+    before, after = _example(callee, _Reads.imports, arguments)
 
 
 class HarmonySeam(_Reads):
@@ -206,7 +207,7 @@ class HarmonySeam(_Reads):
     function = CREATE_CHAT
     callee = "self.online_renderer._make_request_with_harmony"
     arguments = ', parameter="messages"'
-    before, after = _example(callee, _Reads.wrapper, arguments)
+    before, after = _example(callee, _Reads.imports, arguments)
 
 
 class SessionRequestSeam(_Reads):
@@ -215,7 +216,7 @@ class SessionRequestSeam(_Reads):
     module = "entrypoints/openai/video_stream_session.py"
     function = "VideoStreamSession.build_chat_request"
     callee = "ChatCompletionRequest"
-    before, after = _example(callee, _Reads.wrapper, "")
+    before, after = _example(callee, _Reads.imports, "")
 
 
 class RenderingSeam(_Finalize, WrapCallee):
@@ -225,8 +226,8 @@ class RenderingSeam(_Finalize, WrapCallee):
     function = PREPROCESS
     callee = "renderer.render_chat_async"
     wrapper = "reads_messages"
-    imports = (("vllm_omni_errors.seams", "reads_messages"),)
-    before, after = _example(callee, wrapper, "")
+    imports = (("vllm_omni_errors.media", "reads_messages"),)
+    before, after = _example(callee, imports, "")
 
 
 class ToolParserSeam(_Finalize, TryAround):
@@ -259,7 +260,7 @@ class _Fetches(_Finalize, WrapCallee):
     module = CHAT
     function = DEFERRED
     wrapper = "fetches_media"
-    imports = (("vllm_omni_errors.seams", "fetches_media"),)
+    imports = (("vllm_omni_errors.media", "fetches_media"),)
 
 
 class DeferredVideoSeam(_Fetches):
@@ -267,7 +268,7 @@ class DeferredVideoSeam(_Fetches):
 
     callee = "media_connector.fetch_video_async"
     arguments = ', parameter="video_url"'
-    before, after = _example(callee, _Fetches.wrapper, arguments)
+    before, after = _example(callee, _Fetches.imports, arguments)
 
 
 class DeferredImageSeam(_Fetches):
@@ -275,7 +276,7 @@ class DeferredImageSeam(_Fetches):
 
     callee = "fetch_image"
     arguments = ', parameter="image_url"'
-    before, after = _example(callee, _Fetches.wrapper, arguments)
+    before, after = _example(callee, _Fetches.imports, arguments)
 
 
 class DeferredAudioSeam(_Fetches):
@@ -283,7 +284,7 @@ class DeferredAudioSeam(_Fetches):
 
     callee = "fetch_audio"
     arguments = ', parameter="audio_url"'
-    before, after = _example(callee, _Fetches.wrapper, arguments)
+    before, after = _example(callee, _Fetches.imports, arguments)
 
 
 class ChatVoiceSeam(_Fetches):
@@ -292,7 +293,7 @@ class ChatVoiceSeam(_Fetches):
     function = "OmniOpenAIServingChat._attach_minicpmo45_reference_audio"
     callee = "media_connector.fetch_audio_async"
     arguments = ', parameter="ref_audio"'
-    before, after = _example(callee, _Fetches.wrapper, arguments)
+    before, after = _example(callee, _Fetches.imports, arguments)
 
 
 class MediaHashSeam(_Finalize, WrapCallee):
@@ -302,8 +303,8 @@ class MediaHashSeam(_Finalize, WrapCallee):
     function = "AsyncOmniEngine._ensure_stage_replica_mm_uuids"
     callee = "MultiModalHasher.hash_kwargs"
     wrapper = "decodes_media"
-    imports = (("vllm_omni_errors.seams", "decodes_media"),)
-    before, after = _example(callee, wrapper, "")
+    imports = (("vllm_omni_errors.media", "decodes_media"),)
+    before, after = _example(callee, imports, "")
 
 
 class RealtimeAudioSeam(_Finalize, ReplaceKeyword):

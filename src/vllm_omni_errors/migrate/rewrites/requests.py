@@ -497,7 +497,7 @@ class _MediaSeam(_Requests, ReplaceClauses):
     function = "_load_input_images"
     clauses = (("Exception",),)
     hits = 3
-    imports = (("vllm_omni_errors.seams", "media_error"),)
+    imports = (("vllm_omni_errors.media", "media_error"),)
     new = 'except Exception as e:\n    raise media_error(e, parameter="image") from e'
 
 
@@ -512,7 +512,7 @@ class InputImagesSeam(_MediaSeam):
                 raise ValueError(f"cannot read {source}: {e}")
     """
     after = """
-        from vllm_omni_errors.seams import media_error
+        from vllm_omni_errors.media import media_error
 
 
         def _load_input_images(source):
@@ -559,7 +559,7 @@ class _ReferenceImages(_MediaSeam):
                     logger.warning("cannot decode: %s", e)
     """
     after = """
-        from vllm_omni_errors.seams import media_error
+        from vllm_omni_errors.media import media_error
 
 
         def collect(sources):
@@ -619,7 +619,7 @@ class ChatDataUriSeam(_Requests, ReplaceClauses):
     module = CHAT
     function = "OmniOpenAIServingChat._extract_diffusion_prompt_and_media"
     clauses = (("ValueError",),)
-    imports = (("vllm_omni_errors.seams", "media_error"),)
+    imports = (("vllm_omni_errors.media", "media_error"),)
     new = 'except ValueError as e:\n    raise media_error(e, parameter="image_url") from e'
     before = """
         def split(url):
@@ -629,7 +629,7 @@ class ChatDataUriSeam(_Requests, ReplaceClauses):
                 logger.warning("no data")
     """
     after = """
-        from vllm_omni_errors.seams import media_error
+        from vllm_omni_errors.media import media_error
 
 
         def split(url):

@@ -1095,7 +1095,7 @@ class ReferenceAudioSeam(_Speech, TryAround):
     module = SERVING
     function = "OmniOpenAIServingSpeech._resolve_ref_audio_array"
     assignment = "wav_np, fetched_sr"
-    imports = (("vllm_omni_errors.seams", "media_error"),)
+    imports = (("vllm_omni_errors.media", "media_error"),)
     new = 'except Exception as e:\n    raise media_error(e, parameter="ref_audio") from e'
     before = """
         async def resolve(self, url):
@@ -1103,7 +1103,7 @@ class ReferenceAudioSeam(_Speech, TryAround):
             return wav_np, fetched_sr
     """
     after = """
-        from vllm_omni_errors.seams import media_error
+        from vllm_omni_errors.media import media_error
 
 
         async def resolve(self, url):

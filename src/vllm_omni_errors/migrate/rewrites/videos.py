@@ -667,7 +667,7 @@ class _Fetch(_Videos, ReplaceClauses):
 
     module = MEDIA
     clauses = (("httpx.HTTPError",),)
-    imports = (("vllm_omni_errors.seams", "media_error"),)
+    imports = (("vllm_omni_errors.media", "media_error"),)
     before = """
         async def fetch(client, url):
             try:
@@ -676,7 +676,7 @@ class _Fetch(_Videos, ReplaceClauses):
                 raise BadReference("no download") from exc
     """
     after = """
-        from vllm_omni_errors.seams import media_error
+        from vllm_omni_errors.media import media_error
 
 
         async def fetch(client, url):
