@@ -6,30 +6,59 @@ import asyncio
 import pytest
 from vllm.exceptions import VLLMValidationError
 
-from vllm_omni_errors import OmniStageTimeoutError, to_details
-from vllm_omni_errors.control import answers_in_time, check_stages, restores_admission
+from vllm_omni_errors import OmniServerError, OmniServiceUnavailableError, OmniStageTimeoutError, to_details
+from vllm_omni_errors.control import (
+    answers_in_time,
+    check_level,
+    check_stages,
+    done_by_any_stage,
+    done_by_every_stage,
+    done_by_every_stage_left,
+    restores_admission,
+)
 
 
 class Client:
-    """Stops admitting requests, then does what it is told to."""
+    """Stops admitting requests, sends stage 0 to sleep, then does what it is told to."""
 
-    def __init__(self, outcome: BaseException | str = "done", *, paused: bool = False, held: bool = False) -> None:
+    def __init__(
+        self,
+        outcome: BaseException | str = "done",
+        *,
+        paused: bool = False,
+        held: bool = False,
+        woken: BaseException | None = None,
+    ) -> None:
         self.outcome = outcome
+        self.woken = woken
+        self.wake_ups: list[list[int] | None] = []
         self._paused = paused
         self._hold_admission_until_resume = held
-        self._sleeping_tags: set[str] = set()
+        self._stage_sleeping_tags: dict[int, set[str]] = {}
         self._pause_cond = asyncio.Condition()
+
+    @property
+    def _sleeping_tags(self) -> set[str]:
+        return set().union(*self._stage_sleeping_tags.values())
 
     @restores_admission
     async def sleep(self, level: int = 1) -> str:
         async with self._pause_cond:
             self._paused = True
         self._hold_admission_until_resume = True
+        if level:
+            self._stage_sleeping_tags.setdefault(0, set()).add("weights")
         if isinstance(self.outcome, BaseException):
             raise self.outcome
-        if level:
-            self._sleeping_tags.add("weights")
         return f"{self.outcome} {level}"
+
+    async def wake_up(self, stage_ids: list[int] | None = None) -> list[object]:
+        self.wake_ups.append(stage_ids)
+        if self.woken:
+            raise self.woken
+        for stage in stage_ids or ():
+            del self._stage_sleeping_tags[stage]
+        return []
 
     async def admitted(self) -> bool:
         async with self._pause_cond:
@@ -59,6 +88,30 @@ async def test_a_sleep_that_fails_admits_requests_again(outcome: BaseException) 
     with pytest.raises(type(outcome)):
         await client.sleep()
     assert client.state == (False, False)
+    assert client.wake_ups == [[0]]
+    assert not client._sleeping_tags
+
+
+async def test_a_stage_that_slept_before_is_not_woken() -> None:
+    client = Client(RuntimeError("no"), paused=True, held=True)
+    client._stage_sleeping_tags = {0: {"weights"}}
+    with pytest.raises(RuntimeError, match="no"):
+        await client.sleep()
+    assert client.wake_ups == []
+    assert client._sleeping_tags == {"weights"}
+
+
+async def test_what_cannot_be_woken_stays_asleep_and_the_first_failure_is_the_callers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A request is admitted, and told that a stage sleeps."""
+    client = Client(RuntimeError("no"), woken=RuntimeError("nor that"))
+    with pytest.raises(RuntimeError, match=r"^no$"):
+        await client.sleep()
+    assert client.state == (False, False)
+    assert client._sleeping_tags == {"weights"}
+    assert "[0]" in caplog.text
+    assert "nor that" in caplog.text
 
 
 async def test_a_request_that_waits_meanwhile_goes_on() -> None:
@@ -123,3 +176,89 @@ async def test_a_control_call_that_is_answered_gives_its_answer() -> None:
         return method
 
     assert await answers_in_time(call)("sleep") == "sleep"
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_levels_that_are_known(level: int) -> None:
+    check_level(level)
+
+
+@pytest.mark.parametrize("level", [-1, 3, 2**70])
+def test_other_levels_are_the_clients_mistake(level: int) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        check_level(level)
+    assert caught.value.parameter == "level"
+
+
+class Acknowledgement:
+    def __init__(self, status: str) -> None:
+        self.status = status
+        self.stage_id = 7
+        self.error_msg = "/srv/private"
+
+
+DONE = Acknowledgement("SUCCESS")
+NOT_DONE = Acknowledgement("ERROR")
+UNSUPPORTED = {"supported": False, "error": "/srv/private"}
+TODO = {"todo": True}
+
+
+def calling(*answers: object):
+    async def call(*, asked: int) -> list[object]:
+        assert asked == 2
+        return list(answers)
+
+    return call
+
+
+FAILURES = [
+    ((NOT_DONE,), 7),
+    ((DONE, NOT_DONE), 7),
+    (([DONE, [NOT_DONE]],), 7),
+    (({"status": "ERROR", "stage_id": 7, "error_msg": "/srv/private"},), 7),
+    ((True, UNSUPPORTED), None),
+    (({"error": "/srv/private"}, NOT_DONE), None),
+]
+"""Answers, and the stage of the first failure among them."""
+
+
+@pytest.mark.parametrize("done", [done_by_every_stage, done_by_every_stage_left])
+@pytest.mark.parametrize(("answers", "stage"), FAILURES)
+async def test_a_stage_that_reports_a_failure_fails_the_call(
+    done, answers, stage: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """500, with the stage where it is known, and the reason in the log only."""
+    with pytest.raises(OmniServerError) as caught:
+        await done(calling(*answers))(asked=2)
+    details = to_details(caught.value)
+    assert (details.status_code, details.error_type, details.stage_id) == (500, "InternalServerError", stage)
+    assert "/srv/private" not in details.message
+    assert "/srv/private" in caplog.text
+
+
+@pytest.mark.parametrize("done", [done_by_every_stage, done_by_every_stage_left, done_by_any_stage])
+@pytest.mark.parametrize("answers", [(DONE,), (True, None, 3), ([], {}), (TODO, [DONE]), ({"status": "SUCCESS"},)])
+async def test_what_is_done_is_returned_as_it_is(done, answers) -> None:
+    assert await done(calling(*answers))(asked=2) == list(answers)
+
+
+@pytest.mark.parametrize("answers", [(DONE, NOT_DONE), (UNSUPPORTED, True), (UNSUPPORTED, TODO)])
+async def test_one_stage_is_enough_where_not_every_one_can(answers) -> None:
+    assert await done_by_any_stage(calling(*answers))(asked=2) == list(answers)
+
+
+@pytest.mark.parametrize("answers", [(NOT_DONE,), (UNSUPPORTED, NOT_DONE), ([UNSUPPORTED],)])
+async def test_what_no_stage_does_fails(answers) -> None:
+    with pytest.raises(OmniServerError) as caught:
+        await done_by_any_stage(calling(*answers))(asked=2)
+    assert to_details(caught.value).status_code == 500
+
+
+@pytest.mark.parametrize("done", [done_by_every_stage, done_by_any_stage])
+async def test_no_stage_at_all_is_unavailable(done) -> None:
+    with pytest.raises(OmniServiceUnavailableError):
+        await done(calling())(asked=2)
+
+
+async def test_a_stage_that_is_gone_need_not_be_woken() -> None:
+    assert await done_by_every_stage_left(calling())(asked=2) == []

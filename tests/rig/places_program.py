@@ -432,12 +432,27 @@ def answer_of_a_replica(method: str, **client: Any) -> Any:
         message = SimpleNamespace(
             rpc_id="call", method=method, timeout=timeout, args=(), kwargs={"clear_cache": False}, stage_ids=None
         )
-        await OrchestratorBase._handle_collective_rpc(orchestrator, message)
+        try:
+            await OrchestratorBase._handle_collective_rpc(orchestrator, message)
+        except Exception as exc:
+            raise SystemError("the orchestrator has ended") from exc
         answers: list[Any] = sink.items[0].results
         return answers
 
     omni = SimpleNamespace(collective_rpc=ask)
     return raised(lambda: asyncio.run(AsyncOmni._engine_core_rpc(omni, method, stage_ids=[1], timeout=0.01)))
+
+
+async def refuse(*_: Any, **__: Any) -> None:
+    raise refused()
+
+
+def sleep_that_a_language_stage_refuses() -> Any:
+    return answer_of_a_replica("sleep", sleep_async=refuse, stage_type="llm")
+
+
+def wake_up_that_a_language_stage_refuses() -> Any:
+    return answer_of_a_replica("wake_up", wake_up_async=refuse, stage_type="llm")
 
 
 def pause_that_a_language_stage_does_not_answer() -> Any:
@@ -449,10 +464,27 @@ def reset_that_a_language_stage_does_not_answer() -> Any:
 
 
 def pause_that_a_stage_refuses() -> Any:
-    async def refuse(**_: Any) -> None:
-        raise refused()
-
     return answer_of_a_replica("pause_scheduler", collective_rpc_async=refuse, stage_type="diffusion")
+
+
+def adapter_call_that_no_stage_can_do(method: str) -> Any:
+    """What a caller in Python is told, who has no route for it."""
+    from vllm_omni.entrypoints.async_omni import AsyncOmni
+
+    async def ask(**_: Any) -> list[Any]:
+        return [{"supported": False, "error": "LoRA is not enabled."}]
+
+    omni = SimpleNamespace(collective_rpc=ask, _coerce_stage_bool=AsyncOmni._coerce_stage_bool)
+    found = raised(lambda: asyncio.run(getattr(AsyncOmni, method)(omni, 1)))
+    return found if isinstance(found, Exception) else SystemError(f"{method} succeeds: {found}")
+
+
+def removal_of_an_adapter_that_no_stage_can_do() -> Any:
+    return adapter_call_that_no_stage_can_do("remove_lora")
+
+
+def pin_of_an_adapter_that_no_stage_can_do() -> Any:
+    return adapter_call_that_no_stage_can_do("pin_lora")
 
 
 def session_without_a_stage() -> Any:
@@ -608,6 +640,10 @@ PLACES = (
     pause_that_a_language_stage_does_not_answer,
     reset_that_a_language_stage_does_not_answer,
     pause_that_a_stage_refuses,
+    sleep_that_a_language_stage_refuses,
+    wake_up_that_a_language_stage_refuses,
+    removal_of_an_adapter_that_no_stage_can_do,
+    pin_of_an_adapter_that_no_stage_can_do,
     session_without_a_stage,
     turn_without_a_stage,
     call_that_failed_in_a_stage_process,

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control calls to real stages: a language stage that can sleep on a CPU, and a diffusion stage that cannot."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from calls import images
+from cases import now
+from contract import client_error, verify, verify_client
+from support import Answer, Call, post, send
+
+from vllm_omni_rig.server import Server
+
+Start = Callable[..., Server]
+
+LANGUAGE, DIFFUSION = 0, 1
+ROUTES = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
+"""Turns on the routes of adapters, and the one that admits requests again."""
+
+ADAPTER = post("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/srv/private"})
+RESUME = post("/resume", {})
+CAT = images("a cat")
+INTERNAL = now(500, "InternalServerError")
+WRONG_LEVEL = now(400, "BadRequestError", "level")
+UNAVAILABLE = now(503, "ServiceUnavailableError")
+
+
+def sleep(*stages: int, level: int = 1) -> Call:
+    return post("/v1/omni/sleep", {"stage_ids": list(stages), "level": level})
+
+
+def wake_up(*stages: int) -> Call:
+    return post("/v1/omni/wakeup", {"stage_ids": list(stages)})
+
+
+def statuses(answer: Answer) -> list[str]:
+    assert answer.status == 200
+    return [ack["status"] for ack in answer.body["acks"]]
+
+
+def waits(url: str) -> bool:
+    with pytest.raises(httpx.TimeoutException):
+        send(url, CAT, deadline_s=3)
+    return True
+
+
+def test_on_stock(fresh_server: Start) -> None:
+    """Baseline: an adapter that no stage can load is loaded, a stage that fails sleeps, requests wait for ever, and a
+    level that no message can hold ends the server."""
+    server = fresh_server("stock", environment=ROUTES)
+    assert "added successfully" in send(server.url, ADAPTER).text
+    failed = send(server.url, sleep(LANGUAGE, DIFFUSION))
+    assert failed.body["status"] == "SUCCESS"
+    assert statuses(failed) == ["SUCCESS", "ERROR"]
+    assert "cumem" in failed.text
+    assert waits(server.url)
+    assert send(server.url, sleep(LANGUAGE, level=2**70)).status == 500
+    assert server.wait_until_dead(60)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("stages", [(DIFFUSION,), (LANGUAGE, DIFFUSION), (DIFFUSION, LANGUAGE)])
+def test_a_sleep_that_a_stage_fails_at_is_undone(migrated: Server, stages: tuple[int, ...], level: int) -> None:
+    """500 with the stage and without its reason; the language stage, which slept already, is woken."""
+    answer = send(migrated.url, sleep(*stages, level=level))
+    verify(answer, INTERNAL)
+    assert answer.counted == ("5xx",)
+    assert answer.error["error_stage_id"] == DIFFUSION
+    assert "cumem" not in answer.text
+    assert send(migrated.url, CAT).status == 200
+
+
+def test_the_official_client_of_a_sleep_that_fails(migrated: Server) -> None:
+    verify_client(client_error(migrated.url, sleep(DIFFUSION)), INTERNAL)
+
+
+@pytest.mark.parametrize("level", [-1, 3, 2**70])
+def test_a_level_that_there_is_not(migrated: Server, level: int) -> None:
+    answer = send(migrated.url, sleep(LANGUAGE, level=level))
+    verify(answer, WRONG_LEVEL)
+    assert send(migrated.url, CAT).status == 200
+
+
+@pytest.fixture(scope="module")
+def developed(servers) -> Iterator[Server]:
+    server = servers.start("migrated", environment=ROUTES)
+    yield server
+    server.stop()
+
+
+def test_an_adapter_that_no_stage_can_load(developed: Server) -> None:
+    """vLLM's route makes 500 of it; the adapter is not among the models."""
+    answer = send(developed.url, ADAPTER)
+    verify(answer, INTERNAL)
+    assert "/srv/private" not in answer.text
+    assert [model["id"] for model in send(developed.url, Call("GET", "/v1/models")).body["data"]] == ["tiny"]
+
+
+def test_a_stage_that_slept_before_stays_asleep(developed: Server) -> None:
+    """What a failed call found asleep it leaves asleep; the wake-up that fails at another stage can be repeated."""
+    assert statuses(send(developed.url, sleep(LANGUAGE))) == ["SUCCESS"]
+    verify(send(developed.url, sleep(LANGUAGE, DIFFUSION)), INTERNAL)
+    assert waits(developed.url)
+    failed = send(developed.url, wake_up(LANGUAGE, DIFFUSION))
+    verify(failed, INTERNAL)
+    assert failed.error["error_stage_id"] == DIFFUSION
+    assert "cumem" not in failed.text
+    assert statuses(send(developed.url, wake_up(LANGUAGE))) == ["SUCCESS"]
+    assert send(developed.url, RESUME).status == 200
+    assert send(developed.url, CAT).status == 200
+
+
+def test_a_stage_whose_weights_are_discarded_is_not_woken(developed: Server) -> None:
+    """Nothing can bring them back, so requests are told, and do not wait. The last test of this server."""
+    verify(send(developed.url, sleep(LANGUAGE, DIFFUSION, level=2)), INTERNAL)
+    verify(send(developed.url, CAT), UNAVAILABLE)
+
+
+@pytest.mark.parametrize("stage", [LANGUAGE, DIFFUSION])
+def test_a_stage_that_is_gone_neither_sleeps_nor_is_profiled(fresh_server: Start, tmp_path: Path, stage: int) -> None:
+    """503, and requests are told what is missing; on stock a sleep succeeds or waits, and they wait for ever."""
+    profiler = json.dumps({"profiler": "torch", "torch_profiler_dir": str(tmp_path)})
+    server = fresh_server("migrated", arguments=["--profiler-config", profiler])
+    os.kill(server.stage_pids()[stage], signal.SIGKILL)
+    verify(send(server.url, sleep(stage)), UNAVAILABLE)
+    for route in ("/start_profile", "/stop_profile"):
+        verify(send(server.url, post(route, {"stages": [stage]})), UNAVAILABLE)
+    answer = send(server.url, CAT)
+    verify(answer, UNAVAILABLE)
+    assert answer.error["error_stage_id"] == stage
