@@ -15,6 +15,7 @@ from vllm_omni_errors.control import (
     done_by_every_stage,
     done_by_every_stage_left,
     restores_admission,
+    stages_asleep,
 )
 
 
@@ -82,7 +83,7 @@ async def test_a_sleep_of_nothing_admits_requests_again() -> None:
     assert client.state == (False, False)
 
 
-@pytest.mark.parametrize("outcome", [OmniStageTimeoutError("late"), ValueError("no"), asyncio.CancelledError()])
+@pytest.mark.parametrize("outcome", [OmniServerError("no"), ValueError("no"), asyncio.CancelledError()])
 async def test_a_sleep_that_fails_admits_requests_again(outcome: BaseException) -> None:
     client = Client(outcome)
     with pytest.raises(type(outcome)):
@@ -90,6 +91,25 @@ async def test_a_sleep_that_fails_admits_requests_again(outcome: BaseException) 
     assert client.state == (False, False)
     assert client.wake_ups == [[0]]
     assert not client._sleeping_tags
+
+
+async def test_a_stage_that_does_not_answer_may_sleep_and_is_not_asked_again() -> None:
+    """Requests are admitted as before, and told that it sleeps."""
+    client = Client(OmniStageTimeoutError("late"))
+    with pytest.raises(OmniStageTimeoutError):
+        await client.sleep()
+    assert client.state == (False, False)
+    assert client.wake_ups == []
+    assert client._sleeping_tags == {"weights"}
+
+
+def test_stages_that_a_failed_sleep_left_asleep_can_be_woken() -> None:
+    client = Client()
+    client._stage_sleeping_tags = {3: {"weights"}}
+    told = {1}
+    assert stages_asleep(client, told) is told
+    assert told == {1, 3}
+    assert stages_asleep(object(), told) == {1, 3}
 
 
 async def test_a_stage_that_slept_before_is_not_woken() -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "done_by_every_stage",
     "done_by_every_stage_left",
     "restores_admission",
+    "stages_asleep",
 ]
 
 logger = logging.getLogger("vllm_omni_errors")
@@ -125,9 +126,9 @@ def restores_admission(
 ) -> Callable[Concatenate[_Engine, _P], Awaitable[_T]]:
     """A method of ``AsyncOmni`` that sends stages to sleep and stops admitting requests: if it fails, all is as before.
 
-    Stages that it sent to sleep are woken again. What cannot be woken stays recorded as asleep, and a request is told
-    so. Requests are admitted as before, also if nothing sleeps after a success: otherwise every later one would wait
-    for a wake-up that nobody knows to be needed.
+    Stages that it sent to sleep are woken again. What cannot be woken, or did not answer, stays recorded as asleep,
+    and a request is told so. Requests are admitted as before, also if nothing sleeps after a success: otherwise every
+    later one would wait for a wake-up that nobody knows to be needed.
     """
 
     @functools.wraps(method)
@@ -138,6 +139,8 @@ def restores_admission(
         try:
             result = await method(engine, *args, **kwargs)
             asleep = bool(engine._sleeping_tags)
+        except OmniStageTimeoutError:  # who did not answer that will not answer a wake-up either
+            raise
         except BaseException:
             await _wake_again(engine, sorted(set(engine._stage_sleeping_tags) - slept))
             raise
@@ -158,3 +161,9 @@ async def _wake_again(engine: _Admitting, stages: list[int]) -> None:
         await engine.wake_up(stage_ids=stages)
     except Exception:
         logger.exception("Stages %s were sent to sleep by a call that failed, and cannot be woken", stages)
+
+
+def stages_asleep(engine: Any, told: set[int]) -> set[int]:
+    """Stages that a request may wake: those that it was told to sleep, with those that a failed sleep left asleep."""
+    told.update(getattr(engine, "_stage_sleeping_tags", ()))
+    return told

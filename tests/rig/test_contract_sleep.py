@@ -25,6 +25,7 @@ ROUTES = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
 ADAPTER = post("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/srv/private"})
 RESUME = post("/resume", {})
 CAT = images("a cat")
+TIMEOUT = now(504, "GatewayTimeoutError")
 INTERNAL = now(500, "InternalServerError")
 WRONG_LEVEL = now(400, "BadRequestError", "level")
 UNAVAILABLE = now(503, "ServiceUnavailableError")
@@ -119,6 +120,29 @@ def test_a_stage_whose_weights_are_discarded_is_not_woken(developed: Server) -> 
     """Nothing can bring them back, so requests are told, and do not wait. The last test of this server."""
     verify(send(developed.url, sleep(LANGUAGE, DIFFUSION, level=2)), INTERNAL)
     verify(send(developed.url, CAT), UNAVAILABLE)
+
+
+@pytest.mark.parametrize("stage", [LANGUAGE, DIFFUSION])
+def test_a_frozen_stage_that_is_told_to_sleep(limited: Server, stage: int) -> None:
+    """504 within the deadline of a stage. A language stage sleeps when it goes on, and can be woken then."""
+    pid = limited.stage_pids()[stage]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        verify(send(limited.url, sleep(stage)), TIMEOUT)
+        answer = send(limited.url, CAT)
+        verify(answer, UNAVAILABLE if stage == LANGUAGE else TIMEOUT)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    if stage == LANGUAGE:
+        assert statuses(send(limited.url, wake_up(stage))) == ["SUCCESS"]
+    assert send(limited.url, CAT).status == 200
+
+
+@pytest.fixture(scope="module")
+def limited(servers) -> Iterator[Server]:
+    server = servers.start("migrated", environment={"VLLM_OMNI_STAGE_TIMEOUT_S": "4"})
+    yield server
+    server.stop()
 
 
 @pytest.mark.parametrize("stage", [LANGUAGE, DIFFUSION])

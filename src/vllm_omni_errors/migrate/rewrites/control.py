@@ -7,10 +7,12 @@ import libcst as cst
 
 from vllm_omni_errors.migrate.rewrite import Rewrite, code
 from vllm_omni_errors.migrate.rewrites.shapes import (
+    AddArgument,
     Decorate,
     InsertStatements,
     RemoveDefinitions,
     ReplaceBranch,
+    ReplaceStatement,
     StopTranslating,
     WrapCallee,
 )
@@ -327,6 +329,88 @@ class SleepLevel(_Control, InsertStatements):
     """
 
 
+class _HasADeadline(_Control, AddArgument):
+    """A sleep or a wake-up waited for a frozen stage for ever, whatever the deadline, and every request with it."""
+
+    module = ENGINE_CLIENT
+    callee = "self._engine_core_rpc"
+    argument = "timeout=limit_s()"
+    imports = (("vllm_omni_errors.stage_deadline", "limit_s"),)
+    before = """
+        class AsyncOmni:
+            async def call(self, stages):
+                await self._engine_core_rpc("call", stage_ids=stages)
+    """
+    after = """
+        from vllm_omni_errors.stage_deadline import limit_s
+
+
+        class AsyncOmni:
+            async def call(self, stages):
+                await self._engine_core_rpc("call", stage_ids=stages, timeout=limit_s())
+    """
+
+
+class _DiffusionHasADeadline(_HasADeadline):
+    callee = "self.collective_rpc"
+    before = """
+        class AsyncOmni:
+            async def call(self, stages):
+                await self.collective_rpc("call", stage_ids=stages)
+    """
+    after = """
+        from vllm_omni_errors.stage_deadline import limit_s
+
+
+        class AsyncOmni:
+            async def call(self, stages):
+                await self.collective_rpc("call", stage_ids=stages, timeout=limit_s())
+    """
+
+
+class LanguageSleepHasADeadline(_HasADeadline):
+    __doc__ = _HasADeadline.__doc__
+    function = "AsyncOmni.sleep"
+
+
+class LanguageWakeUpHasADeadline(_HasADeadline):
+    __doc__ = _HasADeadline.__doc__
+    function = "AsyncOmni.wake_up"
+
+
+class DiffusionSleepHasADeadline(_DiffusionHasADeadline):
+    __doc__ = _HasADeadline.__doc__
+    function = "AsyncOmni._sleep_diffusion"
+
+
+class DiffusionWakeUpHasADeadline(_DiffusionHasADeadline):
+    __doc__ = _HasADeadline.__doc__
+    function = "AsyncOmni._wake_diffusion"
+
+
+class WakeUpAsksTheEngine(_Control, ReplaceStatement):
+    """A stage that a failed sleep left asleep was taken for awake, and could not be woken."""
+
+    module = API_SERVER
+    function = "omni_wakeup"
+    targets = ("sleeping_set",)
+    new = "sleeping_set = stages_asleep(engine_client, raw_request.app.state.sleeping_stages)"
+    imports = (("vllm_omni_errors.control", "stages_asleep"),)
+    before = """
+        async def omni_wakeup(raw_request, engine_client):
+            sleeping_set = raw_request.app.state.sleeping_stages
+            return sleeping_set
+    """
+    after = """
+        from vllm_omni_errors.control import stages_asleep
+
+
+        async def omni_wakeup(raw_request, engine_client):
+            sleeping_set = stages_asleep(engine_client, raw_request.app.state.sleeping_stages)
+            return sleeping_set
+    """
+
+
 class _EveryStageSleeps(_Control, WrapCallee):
     """A stage that failed, or was gone, was answered as a success, and every later request waited, for ever."""
 
@@ -525,6 +609,11 @@ CONTROL: tuple[type[Rewrite], ...] = (
     SleepRestores,
     SleepIsRecorded,
     SleepLevel,
+    LanguageSleepHasADeadline,
+    LanguageWakeUpHasADeadline,
+    DiffusionSleepHasADeadline,
+    DiffusionWakeUpHasADeadline,
+    WakeUpAsksTheEngine,
     LanguageStagesSleep,
     DiffusionStagesSleep,
     DiffusionStagesWakeUp,
