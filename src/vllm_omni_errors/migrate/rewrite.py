@@ -48,6 +48,13 @@ def statements(source: str) -> list[cst.BaseStatement]:
     return list(cst.parse_module(textwrap.dedent(source).strip() + "\n").body)
 
 
+_HOLD_STATEMENTS = frozenset(
+    {cst.Module, cst.IndentedBlock, cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.ClassDef, cst.FunctionDef,
+     cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.ExceptHandler, cst.ExceptStarHandler,
+     cst.Finally, cst.Match, cst.MatchCase}
+)  # fmt: skip
+
+
 class Rewrite(cst.CSTTransformer):
     """A change of one place. Subclasses are small: where, what, and an example that is their test and documentation.
 
@@ -69,11 +76,24 @@ class Rewrite(cst.CSTTransformer):
     imports: ClassVar[tuple[tuple[str, str], ...]] = ()
     before: ClassVar[str]
     after: ClassVar[str]
+    _in_expressions: ClassVar[bool]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = {name for parent in cls.__mro__ if issubclass(parent, Rewrite) for name in vars(parent)}
+        hooked = [getattr(cst, name[6:].partition("_")[0]) for name in names if name.startswith(("visit_", "leave_"))]
+        cls._in_expressions = not all(
+            kind in _HOLD_STATEMENTS or issubclass(kind, cst.BaseSmallStatement) for kind in hooked
+        )
 
     def __init__(self) -> None:
         super().__init__()
         self.found = 0
         self._stack: list[str] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Most of a module is left as it is: only where something is to be found is a node's inside gone through."""
+        return super().on_visit(node) and (type(node) in _HOLD_STATEMENTS or (self._in_expressions and self.inside()))
 
     def missing(self) -> tuple[str, ...]:
         """Names of the places that were not found, of a rewrite that tells them apart."""
