@@ -13,7 +13,15 @@ import pytest
 from vllm_omni_errors.audit.ledger import Row
 from vllm_omni_errors.audit.messages import hash_of
 from vllm_omni_errors.audit.vocabulary import DECISIONS as VOCABULARY
-from vllm_omni_errors.migrate.rewrite import PHASES, Mismatch, Rewrite, rewrite_module, shape_hash, tidy
+from vllm_omni_errors.migrate.rewrite import (
+    PHASES,
+    Mismatch,
+    Rewrite,
+    add_imports,
+    rewrite_module,
+    shape_hash,
+    tidy,
+)
 from vllm_omni_errors.migrate.rewrites import ALL
 from vllm_omni_errors.migrate.rewrites.decided import DECISIONS, DecidedSites, applies, decided_sites
 from vllm_omni_errors.migrate.rewrites.shapes import (
@@ -139,6 +147,35 @@ def test_a_changed_function_is_not_replaced() -> None:
     assert [mismatch.found for mismatch in mismatches] == [0]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("# Licence\n", ""),
+        ('"""Doors."""\n', "\nx = 1\n"),
+        ("import a\n", ""),
+        ("from a import (\n    b,\n)  # why\nimport c\n", "\n# Doors\nx = 1\nimport d\n"),
+        ("if True:\n    import a\nimport b\n", "x = 1\n"),
+        ("# Licence\n\n# Doors\n", "@door\ndef enter(): ...\n"),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_import_is_added_below_those_that_are_there_or_else_at_the_top(before, after, newline) -> None:
+    source = (before + after).replace("\n", newline)
+    changed = add_imports(source, {("house", "door")})
+    newline = newline if source else "\n"
+    assert changed == f"{before}from house import door\n{after}".replace("\n", newline)
+
+
+@pytest.mark.parametrize("text", ["import a", '"""Doors."""', "# Licence"])
+def test_an_import_is_added_to_text_without_a_newline_at_its_end(text: str) -> None:
+    assert add_imports(text, {("house", "door")}) == f"{text}\nfrom house import door\n"
+
+
+def test_what_does_not_parse_gets_no_import() -> None:
+    assert add_imports("def enter(:\n", {("house", "door")}) == "def enter(:\n"
+
+
 def decided(*rows: Row) -> type[DecidedSites]:
     return type("Decided", (DecidedSites,), {"__doc__": "An example.", "module": "example.py", "rows": rows})
 
@@ -189,6 +226,13 @@ def check(size, key=lambda each: (each, 1)):
         async def inner(): pass
         {RAISE}
 """
+
+
+def test_a_site_keeps_its_layout_in_any_newlines() -> None:
+    source = EVERYWHERE.replace(RAISE, 'raise ValueError(\n  f"bad size {size}")', 1).replace("\n", "\r\n")
+    changed, mismatches = rewrite_module(source, [decided(a_row(nth=2))])
+    assert mismatches == []
+    assert changed.replace("\r\n", "").isprintable()
 
 
 @pytest.mark.parametrize("nth", range(1, EVERYWHERE.count(RAISE) + 1))

@@ -45,8 +45,8 @@ class Source:
             self._starts = [*accumulate(map(len, self.text.splitlines(keepends=True)), initial=0)]
         return self._starts[line - 1] + column
 
-    def span(self, node: ast.expr) -> tuple[int, int]:
-        """Start and end of an expression, without parentheses around it."""
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Start and end of an expression, without parentheses around it, or of a statement."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)

@@ -82,7 +82,7 @@ def _extract_some(tree: Tree, version: bytes, paths: Sequence[str]) -> list[tupl
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Without the garbage collector: what an audit makes holds no cycles, and is walked by it again and again."""
+    """Without the garbage collector: what is made of texts here holds no cycles, and it walks that again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

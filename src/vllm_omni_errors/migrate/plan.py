@@ -14,6 +14,7 @@ from typing import cast
 import libcst as cst
 
 from vllm_omni_errors.audit.parallel import in_processes
+from vllm_omni_errors.audit.read import without_collector
 from vllm_omni_errors.migrate import manifest as manifests
 from vllm_omni_errors.migrate import rewrites as catalogue
 from vllm_omni_errors.migrate.complete import incomplete, open_entries
@@ -243,10 +244,12 @@ def _rewrite_all(
 def _rewrite(path: str, text: str, group: Sequence[type[Rewrite]]) -> str | dict[int, Unmatched]:
     """The new text of a module, or else what did not match, by its position in the group."""
     try:
-        changed, mismatches = _apply(text, group)
-        if not mismatches:
-            _compile(path, changed.encode("utf-8"))
-            return changed
+        with without_collector(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            changed, mismatches = _apply(text, group)
+            if not mismatches:
+                _compile(path, changed.encode("utf-8"))
+                return changed
     except _UnreadableError as error:
         return {position: _unmatched(rewrite, 0, str(error)) for position, rewrite in enumerate(group)}
     return {group.index(miss.rewrite): _unmatched(miss.rewrite, miss.found, sites=miss.missing) for miss in mismatches}
@@ -268,6 +271,8 @@ def _apply(text: str, group: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatc
         return rewrite_module(text, group)
     except cst.ParserSyntaxError as error:
         raise _UnreadableError(f"the file does not parse (line {error.raw_line})") from None
+    except SyntaxError as error:
+        raise _UnreadableError(f"the file does not parse (line {error.lineno})") from None
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
@@ -296,9 +301,7 @@ def _decode(content: bytes) -> _Module:
 
 def _compile(path: str, content: bytes) -> None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(content, path, "exec", dont_inherit=True)
+        compile(content, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise _UnreadableError(f"after the rewrites the file does not compile: {error}") from None
 

@@ -3,6 +3,7 @@
 
 import ast
 import hashlib
+import io
 import subprocess
 import tempfile
 import textwrap
@@ -16,6 +17,7 @@ from ruff import find_ruff_bin
 
 Phase = Literal["bridge", "requests", "stages", "transports", "finalize"]
 PHASES: tuple[Phase, ...] = ("bridge", "requests", "stages", "transports", "finalize")
+IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def code(node: cst.CSTNode) -> str:
@@ -46,6 +48,13 @@ def statements(source: str) -> list[cst.BaseStatement]:
     return list(cst.parse_module(textwrap.dedent(source).strip() + "\n").body)
 
 
+_HOLD_STATEMENTS = frozenset(
+    {cst.Module, cst.IndentedBlock, cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.ClassDef, cst.FunctionDef,
+     cst.If, cst.Else, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.ExceptHandler, cst.ExceptStarHandler,
+     cst.Finally, cst.Match, cst.MatchCase}
+)  # fmt: skip
+
+
 class Rewrite(cst.CSTTransformer):
     """A change of one place. Subclasses are small: where, what, and an example that is their test and documentation.
 
@@ -67,11 +76,24 @@ class Rewrite(cst.CSTTransformer):
     imports: ClassVar[tuple[tuple[str, str], ...]] = ()
     before: ClassVar[str]
     after: ClassVar[str]
+    _in_expressions: ClassVar[bool]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = {name for parent in cls.__mro__ if issubclass(parent, Rewrite) for name in vars(parent)}
+        hooked = [getattr(cst, name[6:].partition("_")[0]) for name in names if name.startswith(("visit_", "leave_"))]
+        cls._in_expressions = not all(
+            kind in _HOLD_STATEMENTS or issubclass(kind, cst.BaseSmallStatement) for kind in hooked
+        )
 
     def __init__(self) -> None:
         super().__init__()
         self.found = 0
         self._stack: list[str] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Most of a module is left as it is: only where something is to be found is a node's inside gone through."""
+        return super().on_visit(node) and (type(node) in _HOLD_STATEMENTS or (self._in_expressions and self.inside()))
 
     def missing(self) -> tuple[str, ...]:
         """Names of the places that were not found, of a rewrite that tells them apart."""
@@ -119,19 +141,38 @@ class Rewrite(cst.CSTTransformer):
         return updated
 
 
-def _is_import(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import | cst.ImportFrom)
+class TextRewrite(Rewrite):
+    """A rewrite that reads and writes text: it needs no tree, which takes long to make and to go through."""
+
+    def rewritten(self, text: str) -> str:
+        """The new text of a module. Raises SyntaxError if it does not parse."""
+        raise NotImplementedError
 
 
-def add_imports(module: cst.Module, imports: set[tuple[str, str]]) -> cst.Module:
-    """Add ``from module import name`` below the first block of imports; `tidy` merges and sorts them."""
-    body = list(module.body)
-    docstring = 1 if module.get_docstring() is not None else 0
-    place = next((i for i, statement in enumerate(body) if _is_import(statement)), docstring)
-    while place < len(body) and _is_import(body[place]):
+def add_imports(text: str, imports: set[tuple[str, str]]) -> str:
+    """Add ``from module import name`` below the first block of imports; `tidy` merges and sorts them.
+
+    Text that does not parse stays as it is.
+    """
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return text  # whoever compiles it says why
+    docstring = 1 if body and ast.get_docstring(ast.Module(body[:1], [])) is not None else 0
+    place = next((i for i, statement in enumerate(body) if isinstance(statement, IMPORTS)), docstring)
+    while place < len(body) and isinstance(body[place], IMPORTS):
         place += 1
-    body[place:place] = [cst.parse_statement(f"from {source} import {name}\n") for source, name in sorted(imports)]
-    return module.with_changes(body=body)
+    lines = io.StringIO(text, newline="").readlines()
+    if place:
+        line = body[place - 1].end_lineno or 0
+    else:  # below the comments at the top
+        first = [*getattr(body[0], "decorator_list", ()), body[0]][0] if body else None
+        line = first.lineno - 1 if first else len(lines)
+    newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    if line == len(lines) and lines and not lines[-1].endswith(("\n", "\r")):
+        lines[-1] += newline
+    lines[line:line] = [f"from {source} import {name}{newline}" for source, name in sorted(imports)]
+    return "".join(lines)
 
 
 # The style of the upstream project; its files are clean under it, so that tidying changes only what a rewrite touched.
@@ -177,19 +218,22 @@ class Mismatch:
 
 
 def rewrite_module(source: str, rewrites: Sequence[type[Rewrite]]) -> tuple[str, list[Mismatch]]:
-    """Apply rewrites to one module's source, in order; parse once, generate once.
+    """Apply rewrites to one module's source, in order; it becomes a tree, and text again, only where one needs that.
 
     Returns the new text, to be laid out by `tidy_where_clean`, and the rewrites that did not match (the text is then of
     no use).
-    Raises libcst.ParserSyntaxError if the source does not parse.
+    Raises libcst.ParserSyntaxError or SyntaxError if the source does not parse.
     """
-    module = cst.parse_module(source)
+    text, tree = source, None
     mismatches = []
     imports: set[tuple[str, str]] = set()
     for rewrite in rewrites:
-        transformer = rewrite()
-        module = module.visit(transformer)
-        if transformer.found != rewrite.hits:
-            mismatches.append(Mismatch(rewrite, transformer.found, transformer.missing()))
+        change = rewrite()
+        if isinstance(change, TextRewrite):
+            text, tree = change.rewritten(text if tree is None else tree.code), None
+        else:
+            tree = (cst.parse_module(text) if tree is None else tree).visit(change)
+        if change.found != rewrite.hits:
+            mismatches.append(Mismatch(rewrite, change.found, change.missing()))
         imports.update(rewrite.imports)
-    return add_imports(module, imports).code, mismatches
+    return add_imports(text if tree is None else tree.code, imports), mismatches

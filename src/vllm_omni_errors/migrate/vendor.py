@@ -3,6 +3,7 @@
 
 import ast
 import functools
+import io
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -49,6 +50,7 @@ HELPERS = frozenset(Path(name).stem for name in TESTS)
 LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
 WORDS = {LIBRARY: VENDORED, "vllm-omni-errors": "vLLM-Omni"}
 _WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
+_HELPER = re.compile(rf"\bfrom\s+({'|'.join(sorted(HELPERS))})\s+import\b")
 _COROUTINE = re.compile(r"^(?=async def test_)", re.MULTILINE)
 
 
@@ -71,14 +73,32 @@ def vendored(files: Mapping[str, str]) -> dict[str, str]:
     """Modules, by their paths, that import the vendored library instead of the package; any other text stays as it is.
 
     A module in the upstream project's style stays so; any other keeps its own layout.
-    Raises libcst.ParserSyntaxError if one does not parse, ValueError if it imports the package by a plain ``import``.
+    Raises SyntaxError if one does not parse, ValueError if it imports the package by a plain ``import``.
     """
     texts = tidy_where_clean([(text, _renamed(text)) for text in files.values()])
     return {MOVED.get(path, path): text for path, text in zip(files, texts, strict=True)}
 
 
 def _renamed(text: str) -> str:
-    return cst.parse_module(text).visit(_Vendored()).code if _WORD.search(text) else text
+    """A module's text with the library's new name; only the statements that change become a tree."""
+    if not _WORD.search(text):
+        return text
+    lines = io.StringIO(text, newline="").readlines()
+    for first, last in reversed(_statement_lines(text)):
+        part = "".join(lines[first:last])
+        if _WORD.search(part) or _HELPER.search(part):
+            lines[first:last] = [cst.parse_module(part).visit(_Vendored()).code]
+    return "".join(lines)
+
+
+def _statement_lines(text: str) -> list[tuple[int, int]]:
+    """First line, from 0, and line after the last one of each statement at the top; those that share a line are one."""
+    found: list[tuple[int, int]] = []
+    for statement in ast.parse(text).body:
+        first = min(node.lineno for node in (*getattr(statement, "decorator_list", ()), statement)) - 1
+        last = statement.end_lineno or 0
+        found.append((found.pop()[0] if found and found[-1][1] > first else first, last))
+    return found
 
 
 def _marked(text: str) -> str:

@@ -15,7 +15,8 @@ import libcst as cst
 from vllm_omni_errors.audit.extract import extract
 from vllm_omni_errors.audit.inventory import identities
 from vllm_omni_errors.audit.ledger import Row
-from vllm_omni_errors.migrate.rewrite import Phase, Rewrite, code
+from vllm_omni_errors.audit.messages import Source
+from vllm_omni_errors.migrate.rewrite import Phase, TextRewrite, code
 
 
 @dataclass(frozen=True)
@@ -72,34 +73,22 @@ def applies(row: Row) -> bool:
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
-def _simple_statements(block: Sequence[ast.AST]) -> Iterator[ast.stmt]:
-    """Statements of a block that hold no others, those of nested blocks included, in order."""
+def _simple_statements(block: Sequence[ast.AST], caught: str | None = None) -> Iterator[tuple[ast.stmt, str | None]]:
+    """Statements of a block that hold no others, those of nested blocks included, in order.
+
+    With each, the name of the exception that is being handled there.
+    """
     for node in block:
         nested = [getattr(node, name) for name in BLOCKS if name in node._fields]
+        handled = (node.name if isinstance(node, ast.ExceptHandler) else None) or caught
         if nested:
             for inner in nested:
-                yield from _simple_statements(inner)
+                yield from _simple_statements(inner, handled)
         elif isinstance(node, ast.stmt):
-            yield node
+            yield node, caught
 
 
-class _SmallStatements(cst.CSTVisitor):
-    """The same statements in the other tree, whose nodes know no lines; LibCST's positions take ten times as long."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[cst.BaseSmallStatement] = []
-
-    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
-        self.found += node.body
-        return False
-
-    def visit_SimpleStatementSuite(self, node: cst.SimpleStatementSuite) -> bool:
-        self.found += node.body
-        return False
-
-
-class DecidedSites(Rewrite):
+class DecidedSites(TextRewrite):
     """The review decided whose fault each site of this file is, and it says so now."""
 
     phase: ClassVar[Phase] = "requests"
@@ -128,8 +117,6 @@ class DecidedSites(Rewrite):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: dict[tuple[str, cst.CSTNode], list[Row]] = {}
-        self._caught: list[str | None] = []
         self._missing: tuple[Row, ...] = ()
 
     def missing(self) -> tuple[str, ...]:
@@ -138,88 +125,70 @@ class DecidedSites(Rewrite):
             f"{row.function or '(module)'}: {row.kind} {row.exception} ({row.message})" for row in self._missing
         )
 
-    def visit_Module(self, node: cst.Module) -> None:
-        source = node.bytes
-        small = _SmallStatements()
-        node.visit(small)
-        lines = [each.lineno for each in _simple_statements(ast.parse(source).body)]
-        assert len(lines) == len(small.found)
+    def rewritten(self, text: str) -> str:
+        content = text.encode("utf-8")
+        source = Source(content)
+        newline = "\r\n" if b"\r\n" in content else "\n"
+        statements = list(_simple_statements(ast.parse(content).body))
+        lines = [statement.lineno for statement, _ in statements]
         rows = {row.fingerprint: row for row in self.rows}
-        found: dict[tuple[str, cst.CSTNode], list[Row]] = defaultdict(list)
-        for identity in identities(extract(self.module, source)):
+        found: dict[tuple[int, str], list[Row]] = defaultdict(list)
+        for identity in identities(extract(self.module, content)):
             if row := rows.get(identity.fingerprint):
-                found[identity.kind, small.found[bisect(lines, identity.line) - 1]].append(row)
-        self._rows = found
+                found[bisect(lines, identity.line) - 1, identity.kind].append(row)
         kept = {id(row) for rows in found.values() for row in rows}
         self._missing = tuple(row for row in self.rows if id(row) not in kept)
+        for (place, kind), (row, *others) in sorted(found.items(), reverse=True):
+            statement, caught = statements[place]
+            start, end = source.span(statement)
+            changed = _changed(source.between(start, end), kind, row, caught)
+            if changed is not None:
+                self.found += 1 + len(others)
+                new = cst.Module([], default_newline=newline).code_for_node(changed).encode("utf-8")
+                content = content[:start] + new + content[end:]
+        return content.decode("utf-8")
 
-    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
-        return self._decides(node)
 
-    def visit_SimpleStatementSuite(self, node: cst.SimpleStatementSuite) -> bool:
-        return self._decides(node)
+def _changed(text: str, kind: str, row: Row, caught: str | None) -> cst.BaseSmallStatement | None:
+    """A site's statement as the decision has it, None if it is not one that a decision changes.
 
-    def _decides(self, node: cst.SimpleStatementLine | cst.SimpleStatementSuite) -> bool:
-        return any((kind, statement) in self._rows for statement in node.body for kind in ("raise", "response"))
+    `caught` is the name of the exception that is being handled there.
+    """
+    statement = cst.ensure_type(cst.parse_statement(text), cst.SimpleStatementLine).body[0]
+    match kind, statement:
+        case "raise", cst.Raise():
+            return _raised(row, statement.exc, statement.cause, caught)
+        case "response", cst.Return(value=call):
+            last = call.elements[-1].value if isinstance(call, cst.Tuple) else call
+            return _raised(row, last, None, caught) if isinstance(last, cst.Call) else None
+        case "response", cst.Expr(value=value):
+            call = value.expression if isinstance(value, cst.Await) else value
+            if not isinstance(call, cst.Call) or _name(call) not in EVENTS:
+                return None
+            told = list(call.args)
+            place = _message_place(told)
+            told[place] = told[place].with_changes(value=_exception(row, told[place].value, caught))
+            return statement.with_deep_changes(call, args=told)
+    return None
 
-    def visit_ExceptHandler(self, node: cst.ExceptHandler) -> None:
-        self._caught.append(code(node.name.name) if node.name else None)
 
-    def leave_ExceptHandler(
-        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
-    ) -> cst.ExceptHandler:
-        self._caught.pop()
-        return updated_node
+def _raised(row: Row, made: cst.BaseExpression | None, cause: cst.From | None, caught: str | None) -> cst.Raise:
+    if cause is None and caught:
+        cause = cst.From(item=cst.Name(caught))
+    said = message_of(made) if isinstance(made, cst.Call) else None
+    return cst.Raise(exc=_exception(row, said, caught), cause=cause)
 
-    def leave_Raise(self, original_node: cst.Raise, updated_node: cst.Raise) -> cst.Raise:
-        row = self._row("raise", original_node)
-        if row is None:
-            return updated_node
-        return self._raised(row, original_node.exc, updated_node.cause)
 
-    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return | cst.Raise:
-        """An error response, alone or as the last of a returned tuple, is raised."""
-        call = original_node.value
-        if isinstance(call, cst.Tuple):
-            call = call.elements[-1].value
-        row = self._row("response", original_node) if isinstance(call, cst.Call) else None
-        return updated_node if row is None else self._raised(row, call, None)
-
-    def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> cst.Expr:
-        call = updated_node.value.expression if isinstance(updated_node.value, cst.Await) else updated_node.value
-        if not isinstance(call, cst.Call) or _name(call) not in EVENTS:
-            return updated_node
-        row = self._row("response", original_node)
-        if row is None:
-            return updated_node
-        told = list(call.args)
-        place = _message_place(told)
-        told[place] = told[place].with_changes(value=self._exception(row, told[place].value))
-        return updated_node.with_deep_changes(call, args=told)
-
-    def _row(self, kind: str, statement: cst.BaseSmallStatement) -> Row | None:
-        rows = self._rows.pop((kind, statement), [])
-        self.found += len(rows)
-        return rows[0] if rows else None
-
-    def _raised(self, row: Row, made: cst.BaseExpression | None, cause: cst.From | None) -> cst.Raise:
-        caught = next((name for name in reversed(self._caught) if name), None)
-        if cause is None and caught:
-            cause = cst.From(item=cst.Name(caught))
-        said = message_of(made) if isinstance(made, cst.Call) else None
-        return cst.Raise(exc=self._exception(row, said), cause=cause)
-
-    def _exception(self, row: Row, said: cst.BaseExpression | None) -> cst.BaseExpression:
-        decision = DECISIONS[row.decision]
-        keeps = row.exception in CAUGHT_BY_NAME and row.decision == "unprocessable"
-        exception = row.exception if keeps else decision.exception
-        parameter = f', parameter="{row.parameter}"' if decision.parameter and row.parameter else ""
-        if row.decision == "media":
-            caught = next((name for name in reversed(self._caught) if name), None)
-            arguments = f"{caught}{parameter or ', parameter=None'}"
-        else:
-            arguments = _text(row, said) + parameter + decision.arguments
-        return cst.parse_expression(f"{exception}({arguments})")
+def _exception(row: Row, said: cst.BaseExpression | None, caught: str | None) -> cst.BaseExpression:
+    decision = DECISIONS[row.decision]
+    keeps = row.exception in CAUGHT_BY_NAME and row.decision == "unprocessable"
+    exception = row.exception if keeps else decision.exception
+    parameter = f', parameter="{row.parameter}"' if decision.parameter and row.parameter else ""
+    if row.decision == "media":
+        arguments = f"{caught}{parameter or ', parameter=None'}"
+    else:
+        arguments = _text(row, said) + parameter + decision.arguments
+    return cst.parse_expression(f"{exception}({arguments})")
 
 
 def _text(row: Row, said: cst.BaseExpression | None) -> str:

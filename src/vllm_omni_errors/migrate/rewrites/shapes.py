@@ -360,10 +360,10 @@ class InsertStatements(Rewrite):
     ) -> "cst.SimpleStatementLine | cst.FlattenSentinel[cst.BaseStatement]":
         if not self.inside():
             return updated_node
-        if self.after_assignment in _assigned(original_node) or self.after_call in _called(original_node):
+        if _has(original_node, self.after_assignment, self.after_call):
             self.found += 1
             return cst.FlattenSentinel([updated_node, *statements(self.new)])
-        if self.before_assignment in _assigned(original_node) or self.before_call in _called(original_node):
+        if _has(original_node, self.before_assignment, self.before_call):
             self.found += 1
             return cst.FlattenSentinel([*statements(self.new), updated_node])
         return updated_node
@@ -447,6 +447,11 @@ def _assigned(node: cst.CSTNode) -> set[str]:
 def _called(node: cst.CSTNode) -> set[str]:
     """Every function that a call below a node names."""
     return {code(call.func) for call in matchers.findall(node, matchers.Call())}  # type: ignore[attr-defined]
+
+
+def _has(node: cst.CSTNode, assignment: str | None, call: str | None) -> bool:
+    """Whether an assignment to that name or a call of that function is below a node."""
+    return (assignment is not None and assignment in _assigned(node)) or (call is not None and call in _called(node))
 
 
 class ExportNames(Rewrite):
@@ -727,7 +732,7 @@ class ReplaceStatement(Rewrite):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> "cst.SimpleStatementLine | cst.FlattenSentinel[cst.BaseStatement] | cst.RemovalSentinel":
-        if not self.inside() or self.about not in code(original_node) or not self._is_it(original_node.body[0]):
+        if not self.inside() or not self._is_it(original_node.body[0]) or self.about not in code(original_node):
             return updated_node
         self.found += 1
         return cst.FlattenSentinel(statements(self.new)) if self.new else cst.RemoveFromParent()
