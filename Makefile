@@ -82,7 +82,7 @@ docs: setup  ## What is made from the code and the fragments: errors, changed st
 dist: setup  ## sdist, wheel and list of dependencies in dist/, checked, and installed alone
 	@$(BIN)/python scripts/release.py dist
 
-floors: setup  ## The tests that need no vLLM, with the lowest versions that pyproject.toml allows
+floors: setup packages  ## The tests that need no vLLM, with the lowest versions that pyproject.toml allows
 	@$(BIN)/python scripts/release.py floors
 
 build/fuzz-env/.complete: pyproject.toml

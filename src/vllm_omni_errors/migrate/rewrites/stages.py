@@ -2007,16 +2007,12 @@ class _FailedCallSaysWhichStage(_Stages, ReplaceCall):
     parts = ("error_msg",)
     new = "OmniACK(task_id=$task_id, status=$status, stage_id=self.stage_id, rank=self.rank, error_msg=$error_msg)"
     before = """
-        class Worker:
-            def handle(self, task, e):
-                return OmniACK(task_id=task.task_id, status="ERROR", error_msg=str(e))
+        def handle(self, task, text):
+            return OmniACK(task_id=task.task_id, status="ERROR", error_msg=text)
     """
     after = """
-        class Worker:
-            def handle(self, task, e):
-                return OmniACK(
-                    task_id=task.task_id, status="ERROR", stage_id=self.stage_id, rank=self.rank, error_msg=str(e)
-                )
+        def handle(self, task, text):
+            return OmniACK(task_id=task.task_id, status="ERROR", stage_id=self.stage_id, rank=self.rank, error_msg=text)
     """
 
 
