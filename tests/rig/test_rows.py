@@ -244,6 +244,17 @@ BEYOND: Mapping[str, tuple[str, ...]] = {
         "test_baseline_lifecycle::test_the_stage_input_processor_raises"
         " + test_contract_stages::test_a_failing_request_harms_no_neighbour",
     ),
+    "async_omni.py:975 a sleep that a stage failed at was a success": (
+        "test_contract_sleep::test_on_stock + test_a_sleep_that_a_stage_fails_at_is_undone",
+    ),
+    "async_omni.py:1109 an adapter that no stage could load was a success": (
+        "test_contract_sleep::test_on_stock + test_an_adapter_that_no_stage_can_load",
+    ),
+    "orchestrator.py:734 a sleep that failed in a language stage ended the server": (
+        "test_contract_sleep::test_on_stock + test_a_level_that_there_is_not",
+        "place: sleep_that_a_language_stage_refuses",
+        "place: wake_up_that_a_language_stage_refuses",
+    ),
     "rpc_result_router.py:145, async_omni.py:588 a failed call was a RuntimeError": (
         "place: call_into_a_dead_engine",
         "place: call_that_the_engine_does_not_answer",
@@ -369,6 +380,10 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
         " + test_a_sleep_that_the_engine_does_not_answer + test_a_sleep_of_no_stage",
         "test_contract_control::test_on_stock + test_a_profiler_that_the_engine_does_not_answer_for",
         "test_contract_control::test_a_profile_of_a_stage_that_is_not_there",
+        "test_contract_sleep::test_on_stock + test_a_sleep_that_a_stage_fails_at_is_undone"
+        " + test_a_level_that_there_is_not + test_an_adapter_that_no_stage_can_load"
+        " + test_a_stage_whose_weights_are_discarded_is_not_woken"
+        " + test_a_stage_that_is_gone_neither_sleeps_nor_is_profiled + test_a_frozen_stage_that_is_told_to_sleep",
     ),
     "sockets-errors": (
         "test_contract_sockets::test_stock + test_any_other_error_ends_the_session_with_its_event_and_its_code",
