@@ -99,7 +99,7 @@ def _failures(answer: Any) -> Iterator[Exception]:
         logger.error("stage %s: %s", _field(answer, "stage_id"), _field(answer, "error_msg"))
         yield OmniServerError(NOT_DONE, stage_id=_field(answer, "stage_id"))
     elif isinstance(answer, dict) and (answer.get("error") or answer.get("supported") is False):
-        yield call_error("to a stage", answer)
+        yield call_error("of this request", answer)
 
 
 def _field(answer: object, name: str) -> Any:
