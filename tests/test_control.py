@@ -6,14 +6,24 @@ import asyncio
 import pytest
 from vllm.exceptions import VLLMValidationError
 
-from vllm_omni_errors import OmniServerError, OmniServiceUnavailableError, OmniStageTimeoutError, to_details
+from vllm_omni_errors import (
+    OmniEngineDeadError,
+    OmniNotImplementedError,
+    OmniServerError,
+    OmniServiceUnavailableError,
+    OmniStageTimeoutError,
+    to_details,
+)
 from vllm_omni_errors.control import (
     answers_in_time,
+    asks_replica,
+    check_arguments,
     check_level,
     check_stages,
     done_by_any_stage,
     done_by_every_stage,
     done_by_every_stage_left,
+    one_at_a_time,
     restores_admission,
     stages_asleep,
 )
@@ -49,6 +59,7 @@ class Client:
         self._hold_admission_until_resume = True
         if level:
             self._stage_sleeping_tags.setdefault(0, set()).add("weights")
+        await asyncio.sleep(0)
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return f"{self.outcome} {level}"
@@ -282,3 +293,97 @@ async def test_no_stage_at_all_is_unavailable(done) -> None:
 
 async def test_a_stage_that_is_gone_need_not_be_woken() -> None:
     assert await done_by_every_stage_left(calling())(asked=2) == []
+
+
+class Pool:
+    stage_id = 7
+
+    def __init__(self, live: list[int]) -> None:
+        self.live = live
+
+    def live_replica_ids(self) -> list[int]:
+        return self.live
+
+
+async def test_a_replica_that_answers() -> None:
+    async def call(**arguments: object) -> object:
+        return arguments
+
+    given = {"replica_id": 1, "timeout": None, "method": "x"}
+    assert await asks_replica(call, Pool([1]))(**given) == given
+
+
+async def test_what_a_replica_raises_is_what_the_call_raises() -> None:
+    async def call(**_: object) -> None:
+        raise LookupError("no")
+
+    with pytest.raises(LookupError, match=r"^no$"):
+        await asks_replica(call, Pool([1]))(replica_id=1, timeout=None)
+
+
+@pytest.mark.parametrize(
+    ("live", "timeout", "limit", "error"),
+    [
+        ([2], None, "", OmniEngineDeadError),
+        ([1], 0.01, "", OmniStageTimeoutError),
+        ([1], None, "0.01", OmniStageTimeoutError),
+    ],
+)
+async def test_a_call_without_an_answer_ends(
+    live: list[int],
+    timeout: float | None,
+    limit: str,
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the stage; what was asked is given up."""
+    monkeypatch.setenv("VLLM_OMNI_STAGE_TIMEOUT_S", limit)
+    ended = []
+
+    async def call(**_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(error) as caught:
+        await asks_replica(call, Pool(live))(replica_id=1, timeout=timeout)
+    await asyncio.sleep(0)
+    assert ended
+    assert to_details(caught.value).stage_id == 7
+
+
+def test_named_arguments_that_are_none() -> None:
+    check_arguments(None)
+    check_arguments({})
+    for wrong in (True, [], "x"):
+        with pytest.raises(VLLMValidationError) as caught:
+            check_arguments(wrong)
+        assert caught.value.parameter == "kwargs"
+
+
+def test_a_call_of_another_engine_is_not_implemented() -> None:
+    with pytest.raises(OmniNotImplementedError):
+        check_level("abort")
+
+
+async def test_two_sleeps_that_fail_at_the_same_time() -> None:
+    client = Client(RuntimeError("no"))
+    results = await asyncio.gather(client.sleep(), client.sleep(), return_exceptions=True)
+    assert [str(result) for result in results] == ["no", "no"]
+    assert client.state == (False, False)
+
+
+async def test_one_begins_when_the_other_has_ended() -> None:
+    order = []
+
+    class Engine:
+        @one_at_a_time
+        async def call(self, name: str) -> None:
+            order.append(name)
+            await asyncio.sleep(0)
+            order.append(name)
+
+    engine = Engine()
+    await asyncio.gather(engine.call("a"), engine.call("b"))
+    assert order == ["a", "a", "b", "b"]

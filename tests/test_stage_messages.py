@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record in vLLM-Omni's messages, and who reads it."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,15 @@ from vllm_omni_errors import (
     stage_messages,
     wire,
 )
-from vllm_omni_errors.stage_messages import call_error, message_fields, output_fields, readable, received, rpc_error
+from vllm_omni_errors.stage_messages import (
+    call_error,
+    call_fields,
+    message_fields,
+    output_fields,
+    readable,
+    received,
+    rpc_error,
+)
 
 REFUSED = OmniErrorDetails("No.", "client", 400, "GuardrailViolationError", request_id="inner", stage_id=1)
 GONE = OmniErrorDetails("Gone.", "server", 500, "InternalServerError", stage_id=0, fatal=True)
@@ -160,3 +169,10 @@ def test_a_message_that_lacks_what_its_reader_takes_is_the_failure_of_its_reques
 ) -> None:
     told = readable(msgspec.msgpack.decode)(msgspec.msgpack.encode(message))
     assert (told["type"], told["request_id"], told["rpc_id"]) == ("error", request_id, rpc_id)
+
+
+@pytest.mark.parametrize("details", [REFUSED, GONE])
+def test_the_record_of_a_failed_call_can_be_sent_as_json(details: OmniErrorDetails) -> None:
+    """vLLM's own route does that; whoever is given the answer finds the record again."""
+    answer = {"supported": False, **json.loads(json.dumps(call_fields(details)))}
+    assert received(answer) == details

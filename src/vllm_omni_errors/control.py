@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that control a running engine: what their failure means, and what must be as before after it."""
 
+import asyncio
 import functools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from . import upstream
-from .exceptions import OmniServerError, OmniServiceUnavailableError, OmniStageTimeoutError
+from .exceptions import (
+    OmniEngineDeadError,
+    OmniNotImplementedError,
+    OmniServerError,
+    OmniServiceUnavailableError,
+    OmniStageTimeoutError,
+)
+from .stage_deadline import limit_s
 from .stage_messages import call_error
 
 __all__ = [
     "answers_in_time",
+    "asks_replica",
+    "check_arguments",
     "check_level",
     "check_stages",
     "done_by_any_stage",
     "done_by_every_stage",
     "done_by_every_stage_left",
+    "one_at_a_time",
     "restores_admission",
     "stages_asleep",
 ]
@@ -26,6 +38,9 @@ logger = logging.getLogger("vllm_omni_errors")
 UNANSWERED = "The engine did not answer the control call in time."
 NOT_DONE = "A stage could not do what was asked; the server's log has the reason."
 NOT_THERE = "No stage that was asked is available."
+OTHER_ROUTE = "Stages are put to sleep by POST /v1/omni/sleep, and woken by POST /v1/omni/wakeup."
+LOOK_EVERY_S = 0.5
+"""How often a call that is not answered yet is looked at."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -46,6 +61,44 @@ def answers_in_time(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Await
     return answered
 
 
+class _Pool(Protocol):
+    """What of a stage's pool (``engine/stage_pool.py:100``) says whether a replica is there."""
+
+    stage_id: int
+
+    def live_replica_ids(self) -> Collection[int]: ...
+
+
+def asks_replica(call: Callable[..., Awaitable[_T]], pool: _Pool) -> Callable[..., Awaitable[_T]]:
+    """``pool.collective_rpc``, of which nothing but an answer was an end; whoever waits for it gives no request on.
+
+    Raises OmniEngineDeadError when the replica is gone, and OmniStageTimeoutError after the time that the call gives,
+    or else after that of a stage.
+    """
+
+    async def asking(*, replica_id: int, timeout: float | None, **others: Any) -> _T:
+        seconds = limit_s() if timeout is None else timeout
+        end = None if seconds is None else time.monotonic() + seconds
+        answer = asyncio.ensure_future(call(replica_id=replica_id, timeout=timeout, **others))
+        try:
+            while not (await asyncio.wait({answer}, timeout=LOOK_EVERY_S))[0]:
+                if replica_id not in pool.live_replica_ids():
+                    raise OmniEngineDeadError(stage_id=pool.stage_id)
+                if end is not None and time.monotonic() >= end:
+                    raise OmniStageTimeoutError(UNANSWERED, stage_id=pool.stage_id)
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    return asking
+
+
+def check_arguments(kwargs: object) -> None:
+    """Raise ``VLLMValidationError`` unless the named arguments of a call, if there are any, are an object."""
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise upstream.VLLMValidationError("kwargs must be an object.", parameter="kwargs")
+
+
 def check_stages(stages: Sequence[int] | None, number: int) -> None:
     """Raise ``VLLMValidationError`` if one of the stages that a request names is none of the server's ``number``."""
     if stages is not None and not all(0 <= stage < number for stage in stages):
@@ -53,8 +106,14 @@ def check_stages(stages: Sequence[int] | None, number: int) -> None:
         raise upstream.VLLMValidationError(message, parameter="stages")
 
 
-def check_level(level: int) -> None:
-    """Raise ``VLLMValidationError`` unless vLLM knows the level of sleep (``v1/engine/core.py:883``)."""
+def check_level(level: object) -> None:
+    """Raise ``VLLMValidationError`` unless vLLM knows the level of sleep (``v1/engine/core.py:883``).
+
+    Of a call that is made as one of vLLM's engine (``serve/dev/sleep/api_router.py``), OmniNotImplementedError: it has
+    other arguments, and its second one is a word.
+    """
+    if isinstance(level, str):
+        raise OmniNotImplementedError(OTHER_ROUTE)
     if level not in (0, 1, 2):
         raise upstream.VLLMValidationError("level must be 0, 1 or 2.", parameter="level")
 
@@ -121,6 +180,22 @@ class _Admitting(Protocol):
 _Engine = TypeVar("_Engine", bound=_Admitting)
 
 
+def one_at_a_time(
+    method: Callable[Concatenate[_Engine, _P], Awaitable[_T]],
+) -> Callable[Concatenate[_Engine, _P], Awaitable[_T]]:
+    """A method of ``AsyncOmni`` that stops admitting requests: it begins when the one before it has ended.
+
+    One that fails meanwhile would restore what the other had changed.
+    """
+
+    @functools.wraps(method)
+    async def alone(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        async with engine.__dict__.setdefault("_stopping_admission", asyncio.Lock()):
+            return await method(engine, *args, **kwargs)
+
+    return alone
+
+
 def restores_admission(
     method: Callable[Concatenate[_Engine, _P], Awaitable[_T]],
 ) -> Callable[Concatenate[_Engine, _P], Awaitable[_T]]:
@@ -131,6 +206,7 @@ def restores_admission(
     later one would wait for a wake-up that nobody knows to be needed.
     """
 
+    @one_at_a_time
     @functools.wraps(method)
     async def restoring(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         before = engine._paused, engine._hold_admission_until_resume

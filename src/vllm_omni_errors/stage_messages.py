@@ -15,7 +15,7 @@ from . import convert, metrics, stage, wire
 from .details import OmniErrorDetails
 from .exceptions import OmniServerError
 
-__all__ = ["call_error", "message_fields", "output_fields", "readable", "received", "rpc_error"]
+__all__ = ["call_error", "call_fields", "message_fields", "output_fields", "readable", "received", "rpc_error"]
 
 logger = logging.getLogger("vllm_omni_errors")
 
@@ -77,6 +77,14 @@ def rpc_error(answer: object) -> Exception:
     if _field(answer, wire.RECORD_FIELD) is None:
         return RuntimeError(str(_field(answer, "error")))
     return convert.to_exception(received(answer))
+
+
+def call_fields(details: OmniErrorDetails) -> dict[str, Any]:
+    """The field of a stage's answer that says that a control call failed.
+
+    A map, as vLLM's own route (``serve/dev/rpc/api_router.py``) sends such answers as JSON.
+    """
+    return {wire.RECORD_FIELD: wire.to_fields(details)[wire.RECORD_FIELD]}
 
 
 def call_error(method: str, answer: object) -> Exception:

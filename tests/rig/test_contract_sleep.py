@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from calls import images
 from cases import now
 from contract import client_error, verify, verify_client
-from support import Answer, Call, post, send
+from support import Answer, Call, get, post, send
 
 from vllm_omni_rig.server import Server
 
@@ -80,6 +81,14 @@ def test_the_official_client_of_a_sleep_that_fails(migrated: Server) -> None:
     verify_client(client_error(migrated.url, sleep(DIFFUSION)), INTERNAL)
 
 
+def test_sleeps_at_the_same_time_that_fail(migrated: Server) -> None:
+    """None of them takes what another one has stopped for what was before."""
+    with ThreadPoolExecutor(4) as executor:
+        for answer in executor.map(lambda call: send(migrated.url, call), [sleep(DIFFUSION)] * 4):
+            verify(answer, INTERNAL)
+    assert send(migrated.url, CAT).status == 200
+
+
 @pytest.mark.parametrize("level", [-1, 3, 2**70])
 def test_a_level_that_there_is_not(migrated: Server, level: int) -> None:
     answer = send(migrated.url, sleep(LANGUAGE, level=level))
@@ -99,7 +108,43 @@ def test_an_adapter_that_no_stage_can_load(developed: Server) -> None:
     answer = send(developed.url, ADAPTER)
     verify(answer, INTERNAL)
     assert "/srv/private" not in answer.text
-    assert [model["id"] for model in send(developed.url, Call("GET", "/v1/models")).body["data"]] == ["tiny"]
+    assert [model["id"] for model in send(developed.url, get("/v1/models")).body["data"]] == ["tiny"]
+
+
+def test_a_pause_while_a_sleep_fails(developed: Server) -> None:
+    """The sleep does not undo it."""
+    with ThreadPoolExecutor(2) as executor:
+        failed, paused = executor.map(lambda call: send(developed.url, call), [sleep(DIFFUSION), post("/pause", {})])
+    verify(failed, INTERNAL)
+    assert paused.status == 200
+    assert send(developed.url, get("/is_paused")).body["is_paused"]
+    assert send(developed.url, RESUME).status == 200
+    assert send(developed.url, CAT).status == 200
+
+
+def test_calls_by_vllms_routes_for_development(developed: Server) -> None:
+    """Arguments that are none are the client's mistake, and end nothing; what a stage cannot do is said as on stock."""
+    wrong = send(developed.url, post("/collective_rpc", {"method": "nope", "kwargs": True}))
+    verify(wrong, now(400, "BadRequestError", "kwargs"))
+    unknown = send(developed.url, post("/collective_rpc", {"method": "nope"}))
+    assert unknown.status == 200
+    assert [bool(answer["error"]) for answer in unknown.body["results"]] == [True, True]
+    assert [answer["error_details"]["stage_id"] for answer in unknown.body["results"]] == [LANGUAGE, DIFFUSION]
+    verify(send(developed.url, post("/sleep?level=1", {})), now(501, "NotImplementedError"))
+    assert send(developed.url, CAT).status == 200
+
+
+def test_a_stage_that_dies_before_it_answers_a_call(fresh_server: Start) -> None:
+    """The call ends, and so do the requests after it; on stock neither is answered any more."""
+    server = fresh_server("migrated", environment=ROUTES)
+    pid = server.stage_pids()[LANGUAGE]
+    os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as executor:
+        loading = executor.submit(send, server.url, ADAPTER)
+        assert wait({loading}, timeout=3).not_done
+        os.kill(pid, signal.SIGKILL)
+        verify(loading.result(), INTERNAL)
+    verify(send(server.url, CAT), UNAVAILABLE)
 
 
 def test_a_stage_that_slept_before_stays_asleep(developed: Server) -> None:
@@ -138,9 +183,24 @@ def test_a_frozen_stage_that_is_told_to_sleep(limited: Server, stage: int) -> No
     assert send(limited.url, CAT).status == 200
 
 
+def test_a_frozen_stage_that_is_to_load_an_adapter(limited: Server) -> None:
+    """Whoever comes after that call is answered too."""
+    pid = limited.stage_pids()[DIFFUSION]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            loading = executor.submit(send, limited.url, ADAPTER)
+            assert wait({loading}, timeout=1).not_done
+            verify(send(limited.url, CAT), TIMEOUT)
+            verify(loading.result(), INTERNAL)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert send(limited.url, CAT).status == 200
+
+
 @pytest.fixture(scope="module")
 def limited(servers) -> Iterator[Server]:
-    server = servers.start("migrated", environment={"VLLM_OMNI_STAGE_TIMEOUT_S": "4"})
+    server = servers.start("migrated", environment={"VLLM_OMNI_STAGE_TIMEOUT_S": "4"} | ROUTES)
     yield server
     server.stop()
 

@@ -383,7 +383,8 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
         "test_contract_sleep::test_on_stock + test_a_sleep_that_a_stage_fails_at_is_undone"
         " + test_a_level_that_there_is_not + test_an_adapter_that_no_stage_can_load"
         " + test_a_stage_whose_weights_are_discarded_is_not_woken"
-        " + test_a_stage_that_is_gone_neither_sleeps_nor_is_profiled + test_a_frozen_stage_that_is_told_to_sleep",
+        " + test_a_stage_that_is_gone_neither_sleeps_nor_is_profiled + test_a_frozen_stage_that_is_told_to_sleep"
+        " + test_calls_by_vllms_routes_for_development + test_a_stage_that_dies_before_it_answers_a_call",
     ),
     "sockets-errors": (
         "test_contract_sockets::test_stock + test_any_other_error_ends_the_session_with_its_event_and_its_code",

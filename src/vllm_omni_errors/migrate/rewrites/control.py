@@ -280,6 +280,52 @@ class SleepRestores(_Control, Decorate):
     """
 
 
+class PauseIsAlone(_Control, Decorate):
+    """A sleep that failed undid a pause that came meanwhile."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.pause_generation"
+    decorator = "one_at_a_time"
+    imports = (("vllm_omni_errors.control", "one_at_a_time"),)
+    before = """
+        class AsyncOmni:
+            async def pause_generation(self):
+                self._paused = True
+    """
+    after = """
+        from vllm_omni_errors.control import one_at_a_time
+
+
+        class AsyncOmni:
+            @one_at_a_time
+            async def pause_generation(self):
+                self._paused = True
+    """
+
+
+class CallArguments(_Control, InsertStatements):
+    """Named arguments of a call that are no object ended the orchestrator, and with it the whole server."""
+
+    module = ENGINE_CLIENT
+    function = "AsyncOmni.collective_rpc"
+    new = "check_arguments(kwargs)"
+    imports = (("vllm_omni_errors.control", "check_arguments"),)
+    before = """
+        class AsyncOmni:
+            async def collective_rpc(self, method, kwargs):
+                return await self.ask(method, kwargs)
+    """
+    after = """
+        from vllm_omni_errors.control import check_arguments
+
+
+        class AsyncOmni:
+            async def collective_rpc(self, method, kwargs):
+                check_arguments(kwargs)
+                return await self.ask(method, kwargs)
+    """
+
+
 class SleepIsRecorded(_Control, InsertStatements):
     """If a stage of another kind failed after it, a language stage that slept was not known to, and was never woken."""
 
@@ -607,6 +653,8 @@ CONTROL: tuple[type[Rewrite], ...] = (
     StepSeed,
     ControlCallTimeout,
     SleepRestores,
+    PauseIsAlone,
+    CallArguments,
     SleepIsRecorded,
     SleepLevel,
     LanguageSleepHasADeadline,

@@ -85,6 +85,7 @@ _DETAILS = ("vllm_omni.errors", "OmniErrorDetails")
 _NORMALIZE = ("vllm_omni_errors.stage", "normalize")
 _READABLE = (_STAGE_MESSAGES, "readable")
 _RECEIVED = (_STAGE_MESSAGES, "received")
+_CALL_FIELDS = (_STAGE_MESSAGES, "call_fields")
 _RPC_ERROR = (_STAGE_MESSAGES, "rpc_error")
 _TIMEOUT = ("vllm_omni.errors", "OmniStageTimeoutError")
 _TO_DETAILS = ("vllm_omni_errors", "to_details")
@@ -1173,14 +1174,18 @@ class RelayTheRecordOfACall(_Stages, ReplaceDict):
     function = _DRAIN
     parts = ("reason",)
     values = (("error", "True"),)
-    new = '{"error": True, "reason": details.message, "error_details": details}'
+    new = '{"error": True, "reason": details.message, **call_fields(details)}'
+    imports = (_CALL_FIELDS,)
     before = """
         def drain(details):
             return {"error": True, "reason": error_msg}
     """
     after = """
+        from vllm_omni_errors.stage_messages import call_fields
+
+
         def drain(details):
-            return {"error": True, "reason": details.message, "error_details": details}
+            return {"error": True, "reason": details.message, **call_fields(details)}
     """
 
 
@@ -1925,8 +1930,8 @@ class ReplicaAnswersWithTheRecord(_Stages, AddEntry):
     module = "engine/stage_pool.py"
     function = "StagePool.collective_rpc"
     values = (("supported", "False"), ("error", "error"))
-    entry = '"error_details": to_details(exc, stage_id=self.stage_id)'
-    imports = (_TO_DETAILS,)
+    entry = "**call_fields(to_details(exc, stage_id=self.stage_id))"
+    imports = (_CALL_FIELDS, _TO_DETAILS)
     before = """
         def call(self):
             try:
@@ -1937,6 +1942,7 @@ class ReplicaAnswersWithTheRecord(_Stages, AddEntry):
     """
     after = """
         from vllm_omni_errors import to_details
+        from vllm_omni_errors.stage_messages import call_fields
 
 
         def call(self):
@@ -1944,7 +1950,7 @@ class ReplicaAnswersWithTheRecord(_Stages, AddEntry):
                 return ask()
             except Exception as exc:
                 error = str(exc)
-                return {"supported": False, "error": error, "error_details": to_details(exc, stage_id=self.stage_id)}
+                return {"supported": False, "error": error, **call_fields(to_details(exc, stage_id=self.stage_id))}
     """
 
 
@@ -1954,8 +1960,8 @@ class PauseAnswersWithTheRecord(_Stages, AddEntry):
     module = ORCHESTRATOR
     function = "OrchestratorBase._handle_collective_rpc"
     values = (("supported", "False"),)
-    entry = '"error_details": to_details(exc, stage_id=pool.stage_id)'
-    imports = (_TO_DETAILS,)
+    entry = "**call_fields(to_details(exc, stage_id=pool.stage_id))"
+    imports = (_CALL_FIELDS, _TO_DETAILS)
     before = """
         def call(pool):
             try:
@@ -1965,13 +1971,36 @@ class PauseAnswersWithTheRecord(_Stages, AddEntry):
     """
     after = """
         from vllm_omni_errors import to_details
+        from vllm_omni_errors.stage_messages import call_fields
 
 
         def call(pool):
             try:
                 return ask(pool)
             except Exception as exc:
-                return {"supported": False, "error": str(exc), "error_details": to_details(exc, stage_id=pool.stage_id)}
+                return {"supported": False, "error": str(exc), **call_fields(to_details(exc, stage_id=pool.stage_id))}
+    """
+
+
+class CallEnds(_Stages, WrapCallee):
+    """A control call of a replica that died, or was frozen, was never answered, and nor was any request after it."""
+
+    module = ORCHESTRATOR
+    function = "OrchestratorBase._handle_collective_rpc"
+    callee = "pool.collective_rpc"
+    wrapper = "asks_replica"
+    arguments = ", pool"
+    imports = (("vllm_omni_errors.control", "asks_replica"),)
+    before = """
+        async def handle(pool, replica_id):
+            return await pool.collective_rpc(replica_id=replica_id, timeout=None)
+    """
+    after = """
+        from vllm_omni_errors.control import asks_replica
+
+
+        async def handle(pool, replica_id):
+            return await asks_replica(pool.collective_rpc, pool)(replica_id=replica_id, timeout=None)
     """
 
 
