@@ -98,6 +98,33 @@ def test_what_int_does_not_read_is_the_clients_mistake(value: object) -> None:
     assert to_details(caught.value).message == "seed must be an integer."
 
 
+@pytest.mark.parametrize("value", [None, 0, 64, "64", 64.0])
+def test_a_side_is_an_integer(value: object) -> None:
+    seams.check_side(value, parameter="height")
+
+
+@pytest.mark.parametrize(
+    "value", ["rejected-4711", "9" * 5_000, [1], {}, 0.5, 64.5, True, float("inf"), float("nan"), -64, "-64"]
+)
+def test_another_side_is_the_clients_mistake(value: object) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_side(value, parameter="height")
+    assert caught.value.parameter == "height"
+    assert "rejected-4711" not in to_details(caught.value).message
+
+
+@pytest.mark.parametrize("fps", [None, 1, 24, 23.976, 2**31 - 1])
+def test_the_encoder_holds_a_frame_rate(fps: float | None) -> None:
+    seams.check_frame_rate(fps, parameter="fps")
+
+
+@pytest.mark.parametrize("fps", [2**31, 2.0**63, 1_000_000.3333])
+def test_a_frame_rate_that_the_encoder_cannot_hold_is_the_clients_mistake(fps: float) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_frame_rate(fps, parameter="fps")
+    assert caught.value.parameter == "fps"
+
+
 @pytest.mark.parametrize("options", [None, {}, {"preset": "fast", "crf": "18"}])
 def test_codec_options_map_text_to_text(options: object) -> None:
     seams.check_codec_options({"video_codec_options": options})

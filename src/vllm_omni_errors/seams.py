@@ -6,6 +6,7 @@ import functools
 import types
 import typing
 from collections.abc import AsyncGenerator, Callable, Mapping
+from fractions import Fraction
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -15,7 +16,9 @@ from .exceptions import OmniServiceUnavailableError
 
 __all__ = [
     "check_codec_options",
+    "check_frame_rate",
     "check_integer",
+    "check_side",
     "check_stage_parameters",
     "fill_missing_handlers",
     "invalid_fields",
@@ -206,6 +209,32 @@ def check_integer(value: object, *, parameter: str) -> None:
         int(value)  # type: ignore[call-overload]
     except (ValueError, TypeError, OverflowError) as exc:
         raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter) from exc
+
+
+def check_side(value: object, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if a side in pixels, where there is one, is no integer, or is negative.
+
+    Text of digits and a float that is whole are integers, as for ``int()``; a boolean and any other float are not.
+    """
+    check_integer(value, parameter=parameter)
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter)
+    if value is not None and int(value) < 0:  # type: ignore[call-overload]
+        raise upstream.VLLMValidationError(f"{parameter} must not be negative.", parameter=parameter)
+
+
+_MOST_FRAMES_PER_SECOND = 2**31 - 1
+_FRACTION_OF_A_RATE = 10_000
+
+
+def check_frame_rate(fps: float | None, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if the encoder of videos cannot hold a frame rate, where the client gave one.
+
+    It is a fraction of C ints there, whose denominator is at most 10,000 (``diffusion/utils/media_utils.py:390``).
+    """
+    if fps is None or Fraction(fps).limit_denominator(_FRACTION_OF_A_RATE).numerator <= _MOST_FRAMES_PER_SECOND:
+        return
+    raise upstream.VLLMValidationError(f"{parameter} is more than the encoder can hold.", parameter=parameter)
 
 
 _CODEC_OPTIONS = "video_codec_options"
