@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 import torch
@@ -111,6 +112,51 @@ def test_another_side_is_the_clients_mistake(value: object) -> None:
         seams.check_side(value, parameter="height")
     assert caught.value.parameter == "height"
     assert "rejected-4711" not in to_details(caught.value).message
+
+
+HALF = "\ud800"
+
+
+class ForAModel(msgspec.Struct):
+    stop: object = None
+    extra_args: object = None
+
+
+@dataclass
+class ForDiffusion:
+    generator_device: str | None = None
+    lora_request: object = None
+
+
+DEEP: list[object] = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+
+
+def test_text_of_a_request_may_have_any_character() -> None:
+    params = [ForAModel("é😀", {"a": [1, DEEP]}), ForDiffusion("cpu", ForAModel()), None]
+    seams.check_text("é", {"prompt": "😀", "prompt_token_ids": [1]}, params)
+    seams.check_text("a", HALF, [])  # its reader says so
+
+
+@pytest.mark.parametrize(
+    ("request_id", "prompt", "params", "parameter"),
+    [
+        (f"chatcmpl-{HALF}", "x", ForAModel(), "request_id"),
+        ("a", {"prompt": "x", "negative_prompt": HALF}, ForAModel(), "negative_prompt"),
+        ("a", "x", ForAModel(stop=["x", HALF]), "stop"),
+        ("a", "x", ForAModel(extra_args={HALF: 1}), "extra_args"),
+        ("a", "x", ForAModel(extra_args={"a": [1, ({"b": HALF},)]}), "extra_args"),
+        ("a", "x", ForDiffusion(generator_device=HALF), "generator_device"),
+        ("a", "x", ForDiffusion(lora_request=ForAModel(stop=HALF)), "lora_request"),
+    ],
+)
+def test_half_a_character_is_the_clients_mistake(
+    request_id: str, prompt: object, params: object, parameter: str
+) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_text(request_id, prompt, [ForAModel(), params])
+    assert caught.value.parameter == parameter
 
 
 @pytest.mark.parametrize("fps", [None, 1, 24, 23.976, 2**31 - 1])

@@ -416,6 +416,30 @@ class InputProcessorSeam(_Requests, WrapCallee):
     """
 
 
+class TextTravels(_Requests, InsertStatements):
+    """Half a character, which JSON may hold, failed on its way to a stage, as the server's mistake."""
+
+    module = "engine/async_omni_engine.py"
+    function = "AsyncOmniEngine._build_add_request_message"
+    after_assignment = "params"
+    imports = (("vllm_omni_errors.seams", "check_text"),)
+    new = "check_text(request_id, prompt, effective_sampling_params_list)"
+    before = """
+        def build(request_id, prompt, effective_sampling_params_list):
+            params = effective_sampling_params_list[0]
+            return params
+    """
+    after = """
+        from vllm_omni_errors.seams import check_text
+
+
+        def build(request_id, prompt, effective_sampling_params_list):
+            params = effective_sampling_params_list[0]
+            check_text(request_id, prompt, effective_sampling_params_list)
+            return params
+    """
+
+
 class ChatAdaptersSeam(_Requests, WrapCallee):
     """vLLM looks for an adapter in the parts of the messages, and fails on whatever a client may put there."""
 
@@ -1189,6 +1213,7 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ChatPreprocessingSeam,
     ChatParametersSeam,
     InputProcessorSeam,
+    TextTravels,
     ChatAdaptersSeam,
     StageParametersSeam,
     StageParametersAreAList,
