@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 import torch
@@ -96,6 +97,78 @@ def test_what_int_does_not_read_is_the_clients_mistake(value: object) -> None:
     with pytest.raises(VLLMValidationError) as caught:
         seams.check_integer(value, parameter="seed")
     assert to_details(caught.value).message == "seed must be an integer."
+
+
+@pytest.mark.parametrize("value", [None, 0, 64, "64", 64.0])
+def test_a_side_is_an_integer(value: object) -> None:
+    seams.check_side(value, parameter="height")
+
+
+@pytest.mark.parametrize(
+    "value", ["rejected-4711", "9" * 5_000, [1], {}, 0.5, 64.5, True, float("inf"), float("nan"), -64, "-64"]
+)
+def test_another_side_is_the_clients_mistake(value: object) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_side(value, parameter="height")
+    assert caught.value.parameter == "height"
+    assert "rejected-4711" not in to_details(caught.value).message
+
+
+HALF = "\ud800"
+
+
+class ForAModel(msgspec.Struct):
+    stop: object = None
+    extra_args: object = None
+
+
+@dataclass
+class ForDiffusion:
+    generator_device: str | None = None
+    lora_request: object = None
+
+
+DEEP: list[object] = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+
+
+def test_text_of_a_request_may_have_any_character() -> None:
+    params = [ForAModel("é😀", {"a": [1, DEEP]}), ForDiffusion("cpu", ForAModel()), None]
+    seams.check_text("é", {"prompt": "😀", "prompt_token_ids": [1]}, params)
+    seams.check_text("a", HALF, [])  # its reader says so
+
+
+@pytest.mark.parametrize(
+    ("request_id", "prompt", "params", "parameter"),
+    [
+        (f"chatcmpl-{HALF}", "x", ForAModel(), "request_id"),
+        ("a", {"prompt": "x", "negative_prompt": HALF}, ForAModel(), "negative_prompt"),
+        ("a", "x", ForAModel(stop=["x", HALF]), "stop"),
+        ("a", "x", ForAModel(extra_args={HALF: 1}), "extra_args"),
+        ("a", "x", ForAModel(extra_args={"a": [1, ({"b": HALF},)]}), "extra_args"),
+        ("a", "x", ForDiffusion(generator_device=HALF), "generator_device"),
+        ("a", "x", ForDiffusion(lora_request=ForAModel(stop=HALF)), "lora_request"),
+    ],
+)
+def test_half_a_character_is_the_clients_mistake(
+    request_id: str, prompt: object, params: object, parameter: str
+) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_text(request_id, prompt, [ForAModel(), params])
+    assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize("fps", [None, 1, 24, 23.976, 2**31 - 1])
+def test_the_encoder_holds_a_frame_rate(fps: float | None) -> None:
+    seams.check_frame_rate(fps, parameter="fps")
+
+
+@pytest.mark.parametrize("fps", [2**31, 2.0**63, 1_000_000.3333])
+def test_a_frame_rate_that_the_encoder_cannot_hold_is_the_clients_mistake(fps: float) -> None:
+    with pytest.raises(VLLMValidationError) as caught:
+        seams.check_frame_rate(fps, parameter="fps")
+    assert caught.value.parameter == "fps"
 
 
 @pytest.mark.parametrize("options", [None, {}, {"preset": "fast", "crf": "18"}])

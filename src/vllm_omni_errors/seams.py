@@ -2,10 +2,12 @@
 """Seams: the few places where a raw exception, or an error response, becomes a typed exception."""
 
 import contextlib
+import dataclasses
 import functools
 import types
 import typing
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -15,8 +17,11 @@ from .exceptions import OmniServiceUnavailableError
 
 __all__ = [
     "check_codec_options",
+    "check_frame_rate",
     "check_integer",
+    "check_side",
     "check_stage_parameters",
+    "check_text",
     "fill_missing_handlers",
     "invalid_fields",
     "on_chosen_device",
@@ -206,6 +211,75 @@ def check_integer(value: object, *, parameter: str) -> None:
         int(value)  # type: ignore[call-overload]
     except (ValueError, TypeError, OverflowError) as exc:
         raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter) from exc
+
+
+def check_side(value: object, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if a side in pixels, where there is one, is no integer, or is negative.
+
+    Text of digits and a float that is whole are integers, as for ``int()``; a boolean and any other float are not.
+    """
+    check_integer(value, parameter=parameter)
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise upstream.VLLMValidationError(f"{parameter} must be an integer.", parameter=parameter)
+    if value is not None and int(value) < 0:  # type: ignore[call-overload]
+        raise upstream.VLLMValidationError(f"{parameter} must not be negative.", parameter=parameter)
+
+
+def check_text(request_id: str, prompt: object, params: Iterable[object]) -> None:
+    """Raise ``VLLMValidationError`` if text of a request, on its way to the stages, is no valid Unicode.
+
+    JSON may hold half a character (``"\\ud800"``), which no message to a stage can. Looked at is the id, each field of
+    the parameters with all that is in it, and of a prompt that is a dict its own text; the first that is wrong is the
+    parameter.
+    """
+    given: list[tuple[str, object]] = [("request_id", request_id)]
+    if isinstance(prompt, dict):
+        given += [(name, value) for name, value in prompt.items() if isinstance(value, str)]
+    given += [pair for each in params for pair in _fields_of(each)]
+    for name, value in given:
+        if _has_half_a_character(value):
+            raise upstream.VLLMValidationError(f"{name} is not valid Unicode.", parameter=name)
+
+
+def _fields_of(value: object) -> list[tuple[str, object]]:
+    if isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
+    elif dataclasses.is_dataclass(value):
+        names = tuple(field.name for field in dataclasses.fields(value))
+    else:
+        return []
+    return [(name, getattr(value, name, None)) for name in names]
+
+
+def _has_half_a_character(value: object) -> bool:
+    rest, seen = [value], set[int]()
+    while rest:  # not recursive: it may be nested as deep as JSON can be
+        item = rest.pop()
+        if isinstance(item, str):
+            if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
+                return True
+        elif isinstance(item, Mapping):
+            rest += [*item, *item.values()]
+        elif isinstance(item, list | tuple | set):
+            rest += item
+        elif id(item) not in seen:  # objects of the server, which may refer to each other
+            seen.add(id(item))
+            rest += [inner for _, inner in _fields_of(item)]
+    return False
+
+
+_MOST_FRAMES_PER_SECOND = 2**31 - 1
+_FRACTION_OF_A_RATE = 10_000
+
+
+def check_frame_rate(fps: float | None, *, parameter: str) -> None:
+    """Raise ``VLLMValidationError`` if the encoder of videos cannot hold a frame rate, where the client gave one.
+
+    It is a fraction of C ints there, whose denominator is at most 10,000 (``diffusion/utils/media_utils.py:390``).
+    """
+    if fps is None or Fraction(fps).limit_denominator(_FRACTION_OF_A_RATE).numerator <= _MOST_FRAMES_PER_SECOND:
+        return
+    raise upstream.VLLMValidationError(f"{parameter} is more than the encoder can hold.", parameter=parameter)
 
 
 _CODEC_OPTIONS = "video_codec_options"

@@ -37,6 +37,8 @@ from calls import (
 from support import Call, Seen, get, post
 
 SCORING = post("/generative_scoring", {"model": "tiny", "query": "a", "items": ["b"], "label_token_ids": [1, 2]})
+INFINITE_HEIGHT = b'{"model":"tiny","messages":[{"role":"user","content":"hi"}],"modalities":["image"],"height":1e400}'
+HALF_OF_A_DEVICE = rb'{"prompt":"x","size":"64x64","generator_device":"\ud800"}'
 DEEP = b"[" * 200_000 + b"]" * 200_000
 FIRST_CONTENT = "body.messages.0.ChatCompletionDeveloperMessageParam.content"
 FIRST_CONTENT_OF_BATCH = "body.messages.0.0.ChatCompletionDeveloperMessageParam.content"
@@ -84,7 +86,7 @@ TWO_STAGES: Sequence[Case] = (
          was(500, "Internal Server Error"), now(400, "BadRequestError", "input_tokens"), "M26"),
     Case("images: empty prompt", images(""), was(500, "Internal Server Error"), now(400, "BadRequestError")),
     Case("images: prompt with a lone surrogate", raw("/v1/images/generations", b'{"size":"64x64","prompt":"\\ud800"}'),
-         was(500, "Internal Server Error"), now(400, "BadRequestError"), "Z07"),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "prompt"), "Z07"),
     Case("images: unknown model", images("x", model="nope"), was(400, "Bad Request"), now(404, "NotFoundError"), "M01"),
     Case("images: size that is no size", images("x", size="axb"),
          was(400, "Bad Request"), now(400, "BadRequestError", "size")),
@@ -168,6 +170,10 @@ TWO_STAGES: Sequence[Case] = (
          was(400, "Bad Request"), now(400, "BadRequestError", "lora")),
     Case("edits: LoRA without name", edits("x", PNG, lora='{"foo":1}'),
          was(400, "Bad Request"), now(400, "BadRequestError", "lora")),
+    Case("edits: LoRA with a number of 5000 digits", edits("x", PNG, lora="1" * 5_000),
+         was(400, "Bad Request"), now(400, "BadRequestError", "lora"), "M11"),
+    Case("edits: LoRA nested too deeply", edits("x", PNG, lora="[" * 50_000),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "lora"), "Z03"),
     Case("edits: output that cannot be encoded", edits("FAULT:badoutput", PNG, size="64x64"),
          was(400, "Bad Request"), now(500, "InternalServerError")),
     Case("edits: no image made", edits("FAULT:output=none", PNG, size="64x64"),
@@ -226,6 +232,20 @@ TWO_STAGES: Sequence[Case] = (
     Case("chat: output that cannot be encoded", chat("FAULT:badoutput"),
          was(400, "BadRequestError"), now(500, "InternalServerError")),
     Case("chat: no image", chat("FAULT:output=none"), was(200), now(500, "InternalServerError")),
+    Case("chat: height that is no number", chat("hi", modalities=["image"], height="abc"),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "height")),
+    Case("chat: height that is a list", chat("hi", modalities=["image"], height=[1]),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "height")),
+    Case("chat: width that is an object", chat("hi", modalities=["image"], width={}),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "width")),
+    Case("chat: width that is no whole number", chat("hi", modalities=["image"], width=0.5),
+         was(400, "BadRequestError"), now(400, "BadRequestError", "width")),
+    Case("chat: width that is true", chat("hi", modalities=["image"], width=True),
+         was(200), now(400, "BadRequestError", "width")),
+    Case("chat: negative height", chat("hi", modalities=["image"], height=-64, width=64),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "height")),
+    Case("chat: infinite height", raw("/v1/chat/completions", INFINITE_HEIGHT),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "height"), "M11"),
     Case("chat: stream options without stream", chat("hi", stream_options={"include_usage": True}),
          was(400, "BadRequestError", "stream_options"), now(400, "BadRequestError", "stream_options")),
     Case("chat: body not JSON", raw("/v1/chat/completions", b"{"),
@@ -366,6 +386,8 @@ ONE_STAGE: Sequence[Case] = (
     Case("images: output of a wrong type", images("FAULT:output=type"),
          was(400, "Bad Request"), now(500, "InternalServerError")),
     Case("images: no image", images("FAULT:output=none"), was(200), now(500, "InternalServerError")),
+    Case("images: device of half a character", raw("/v1/images/generations", HALF_OF_A_DEVICE),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device"), "Z07"),
     Case("images: device that there is not", images("x", generator_device="nonsense"),
          was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device")),
     Case("images: binary body", raw("/v1/images/generations", PNG, "application/octet-stream"),
@@ -392,6 +414,8 @@ ONE_STAGE: Sequence[Case] = (
          was(400, "Bad Request"), now(400, "BadRequestError", "lora")),
     Case("edits: no image made", edits("FAULT:output=none", PNG, size="64x64"),
          was(200), now(500, "InternalServerError")),
+    Case("edits: LoRA nested too deeply", edits("x", PNG, lora="[" * 50_000),
+         was(500, "Internal Server Error"), now(400, "BadRequestError", "lora"), "Z03"),
     Case("edits: device that there is not", edits("x", PNG, size="64x64", generator_device="nonsense"),
          was(500, "Internal Server Error"), now(400, "BadRequestError", "generator_device")),
     Case("edits: stream with one stage", edits("x", PNG, stream="true"),
@@ -409,6 +433,10 @@ ONE_STAGE: Sequence[Case] = (
     Case("chat: data URI without data", chat(image_part("data:image/png;base64")),
          was(200), now(422, "UnprocessableEntityError", "image_url"), "M15"),
     Case("chat: size that is no size", chat("hi", size="axb"), was(200), now(400, "BadRequestError", "size")),
+    Case("chat: height that is no number", chat("hi", height="abc"),
+         was(500, "BadRequestError"), now(400, "BadRequestError", "height")),
+    Case("chat: width that is no whole number", chat("hi", width=0.5),
+         was(500, "BadRequestError"), now(400, "BadRequestError", "width")),
     Case("chat: LoRA without name", chat("hi", lora={"foo": 1}), was(200), now(400, "BadRequestError", "lora")),
     Case("chat: unknown model", chat("hi", model="nope"), was(200), now(404, "NotFoundError"), "M01"),
     Case("chat: modalities not a list", chat("hi", modalities="text"),

@@ -180,3 +180,19 @@ def test_success_still_answers_after_all_this(migrated: Server) -> None:
 def test_a_chat_body_by_invocation_of_a_diffusion_server(stock_inline: Server, migrated_inline: Server) -> None:
     call = post("/invocations", {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]})
     assert [send(server.url, call).status for server in (stock_inline, migrated_inline)] == [500, 200]
+
+
+@pytest.mark.parametrize(
+    ("field", "parameter"),
+    [
+        (rb'"stop":["\ud800"]', "stop"),
+        (rb'"request_id":"\ud800"', "request_id"),
+        (rb'"extra_args":{"a":"\ud800"}', "extra_args"),
+    ],
+    ids=["stop", "request_id", "extra_args"],
+)
+def test_half_a_character_is_refused_before_a_stage_gets_it(migrated: Server, field: bytes, parameter: str) -> None:
+    """Stock is not asked: it cannot encode the message to the stage, and ends."""
+    body = b'{"model":"tiny","messages":[{"role":"user","content":"hi"}],' + field + b"}"
+    answer = send(migrated.url, raw("/v1/chat/completions", body))
+    assert (answer.status, answer.body["error"]["param"]) == (400, parameter)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from vllm_omni_errors.migrate.rewrite import Rewrite
 from vllm_omni_errors.migrate.rewrites.shapes import (
     AddFirstClause,
+    CatchInstead,
     DropErrorChecks,
     InsertStatements,
     RaiseReturnedError,
@@ -342,6 +343,30 @@ class LoraSeam(_ValueErrorSeam):
     """
 
 
+class LoraJsonSeam(_Requests, CatchInstead):
+    """A LoRA that is nested too deeply, or holds a number of too many digits, failed as the server's mistake."""
+
+    module = "entrypoints/openai/lora.py"
+    function = "_get_lora_from_json_str"
+    clauses = (("json.JSONDecodeError",),)
+    clause = ("json.JSONDecodeError",)
+    types = "(ValueError, RecursionError)"
+    before = """
+        def read(body):
+            try:
+                return json.loads(body)
+            except json.JSONDecodeError:
+                raise BadLora
+    """
+    after = """
+        def read(body):
+            try:
+                return json.loads(body)
+            except (ValueError, RecursionError):
+                raise BadLora
+    """
+
+
 class ChatParametersSeam(_ValueErrorSeam):
     """Sampling parameters are built from the request alone: what is wrong with them is the client's."""
 
@@ -388,6 +413,30 @@ class InputProcessorSeam(_Requests, WrapCallee):
 
         def build(self, prompt):
             return reads_request(self.input_processor.process_inputs)(prompt)
+    """
+
+
+class TextTravels(_Requests, InsertStatements):
+    """Half a character, which JSON may hold, failed on its way to a stage, as the server's mistake."""
+
+    module = "engine/async_omni_engine.py"
+    function = "AsyncOmniEngine._build_add_request_message"
+    after_assignment = "params"
+    imports = (("vllm_omni_errors.seams", "check_text"),)
+    new = "check_text(request_id, prompt, effective_sampling_params_list)"
+    before = """
+        def build(request_id, prompt, effective_sampling_params_list):
+            params = effective_sampling_params_list[0]
+            return params
+    """
+    after = """
+        from vllm_omni_errors.seams import check_text
+
+
+        def build(request_id, prompt, effective_sampling_params_list):
+            params = effective_sampling_params_list[0]
+            check_text(request_id, prompt, effective_sampling_params_list)
+            return params
     """
 
 
@@ -666,6 +715,36 @@ class ChatSizeSeam(_Requests, ReplaceClauses):
                 raise VLLMValidationError(
                     "{_SIZE}", parameter="size"
                 ) from e
+    """
+
+
+class ChatSidesSeam(_Requests, InsertStatements):
+    """A height or width that is no number failed in a stage, as the server's mistake."""
+
+    module = CHAT
+    function = "OmniOpenAIServingChat._resolve_height_width_from_extra_body"
+    after_assignment = "width"
+    imports = (("vllm_omni_errors.seams", "check_side"),)
+    new = """
+        check_side(height, parameter="height")
+        check_side(width, parameter="width")
+    """
+    before = """
+        def resolve(body):
+            height, width = None, None
+            width = body.get("width")
+            return height, width
+    """
+    after = """
+        from vllm_omni_errors.seams import check_side
+
+
+        def resolve(body):
+            height, width = None, None
+            width = body.get("width")
+            check_side(height, parameter="height")
+            check_side(width, parameter="width")
+            return height, width
     """
 
 
@@ -1129,10 +1208,12 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     InputImagesSeam,
     InputImagesDecode,
     LoraSeam,
+    LoraJsonSeam,
     ChatDiffusionArgumentsSeam,
     ChatPreprocessingSeam,
     ChatParametersSeam,
     InputProcessorSeam,
+    TextTravels,
     ChatAdaptersSeam,
     StageParametersSeam,
     StageParametersAreAList,
@@ -1159,6 +1240,7 @@ REQUESTS: tuple[type[Rewrite], ...] = (
     ImageReferencesDecode,
     ChatDataUriSeam,
     ChatSizeSeam,
+    ChatSidesSeam,
     ImageLoraSeam,
     DiffusionChatNeedsMessages,
 )

@@ -350,6 +350,38 @@ class ClipLength(_Videos, WrapCallee):
     """
 
 
+class FrameRate(_Videos, InsertStatements):
+    """A frame rate that the encoder cannot hold failed after the whole generation, as the server's mistake."""
+
+    module = PROTOCOL
+    function = "VideoGenerationRequest.resolve_video_params"
+    after_assignment = "vp"
+    imports = (("vllm_omni_errors.seams", "check_frame_rate"),)
+    new = """
+        check_frame_rate(vp.fps, parameter="fps")
+        if self.video_params is not None:
+            check_frame_rate(self.video_params.fps, parameter="video_params.fps")
+    """
+    before = """
+        class Request:
+            def resolve(self):
+                vp = Video(fps=self.fps)
+                return vp
+    """
+    after = """
+        from vllm_omni_errors.seams import check_frame_rate
+
+
+        class Request:
+            def resolve(self):
+                vp = Video(fps=self.fps)
+                check_frame_rate(vp.fps, parameter="fps")
+                if self.video_params is not None:
+                    check_frame_rate(self.video_params.fps, parameter="video_params.fps")
+                return vp
+    """
+
+
 class QualityNotQuoted(_Videos):
     """The text of a wrong quality quoted it."""
 
@@ -871,6 +903,7 @@ VIDEOS: tuple[type[Rewrite], ...] = (
     FormSetupPropagates,
     FormFields,
     ClipLength,
+    FrameRate,
     QualityNotQuoted,
     JsonField,
     JsonFieldTakesItsName,
