@@ -164,7 +164,7 @@ def test_the_encoder_holds_a_frame_rate(fps: float | None) -> None:
     seams.check_frame_rate(fps, parameter="fps")
 
 
-@pytest.mark.parametrize("fps", [2**31, 2.0**63, 1_000_000.3333])
+@pytest.mark.parametrize("fps", [2**31, 2.0**63, 1_000_000.3333, float("inf"), float("nan")])
 def test_a_frame_rate_that_the_encoder_cannot_hold_is_the_clients_mistake(fps: float) -> None:
     with pytest.raises(VLLMValidationError) as caught:
         seams.check_frame_rate(fps, parameter="fps")

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -256,15 +257,18 @@ def _has_half_a_character(value: object) -> bool:
     while rest:  # not recursive: it may be nested as deep as JSON can be
         item = rest.pop()
         if isinstance(item, str):
-            if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
+            try:
+                item.encode()
+            except UnicodeEncodeError:
                 return True
-        elif isinstance(item, Mapping):
-            rest += [*item, *item.values()]
-        elif isinstance(item, list | tuple | set):
-            rest += item
-        elif id(item) not in seen:  # objects of the server, which may refer to each other
+        elif id(item) not in seen:  # objects of the server may refer to each other
             seen.add(id(item))
-            rest += [inner for _, inner in _fields_of(item)]
+            if isinstance(item, Mapping):
+                rest += [*item, *item.values()]
+            elif isinstance(item, list | tuple | set):
+                rest += item
+            else:
+                rest += [inner for _, inner in _fields_of(item)]
     return False
 
 
@@ -277,7 +281,9 @@ def check_frame_rate(fps: float | None, *, parameter: str) -> None:
 
     It is a fraction of C ints there, whose denominator is at most 10,000 (``diffusion/utils/media_utils.py:390``).
     """
-    if fps is None or Fraction(fps).limit_denominator(_FRACTION_OF_A_RATE).numerator <= _MOST_FRAMES_PER_SECOND:
+    if fps is None:
+        return
+    if math.isfinite(fps) and Fraction(fps).limit_denominator(_FRACTION_OF_A_RATE).numerator <= _MOST_FRAMES_PER_SECOND:
         return
     raise upstream.VLLMValidationError(f"{parameter} is more than the encoder can hold.", parameter=parameter)
 
