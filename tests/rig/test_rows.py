@@ -361,6 +361,8 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
     "request-reading": (
         "cases.TWO_STAGES: images: empty prompt",
         "cases.TWO_STAGES: images: prompt with a lone surrogate",
+        "cases.TWO_STAGES: chat: height that is no number",
+        "cases.TWO_STAGES: edits: LoRA nested too deeply",
         "cases.TWO_STAGES: chat: min_tokens over max_tokens",
         "cases.TWO_STAGES: chat: unknown stage parameter",
         "cases.TWO_STAGES: chat: template that raises",
