@@ -2,6 +2,7 @@
 """Calls that control a running engine, on an engine client that has what of ``AsyncOmni`` they touch."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from vllm.exceptions import VLLMValidationError
@@ -15,6 +16,7 @@ from vllm_omni_errors import (
     to_details,
 )
 from vllm_omni_errors.control import (
+    admits_after_wake_up,
     answers_in_time,
     asks_replica,
     check_arguments,
@@ -387,3 +389,20 @@ async def test_one_begins_when_the_other_has_ended() -> None:
     engine = Engine()
     await asyncio.gather(engine.call("a"), engine.call("b"))
     assert order == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "asleep", "admitted"),
+    [(["/health"], False, True), (["/resume"], False, False), (["/health"], True, False)],
+)
+async def test_a_wake_up_admits_requests_where_nothing_else_can(paths: list[str], asleep: bool, admitted: bool) -> None:
+    """And only when no stage sleeps any more."""
+    engine = SimpleNamespace(_sleeping_tags={"weights"} if asleep else set(), admitted=False)
+
+    async def resume() -> None:
+        engine.admitted = True
+
+    engine.resume_generation = resume
+    routes = [SimpleNamespace(path=path) for path in paths] + [object()]
+    await admits_after_wake_up(SimpleNamespace(routes=routes), engine)
+    assert engine.admitted is admitted

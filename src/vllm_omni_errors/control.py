@@ -20,6 +20,7 @@ from .stage_deadline import limit_s
 from .stage_messages import call_error
 
 __all__ = [
+    "admits_after_wake_up",
     "answers_in_time",
     "asks_replica",
     "check_arguments",
@@ -243,3 +244,12 @@ def stages_asleep(engine: Any, told: set[int]) -> set[int]:
     """Stages that a request may wake: those that it was told to sleep, with those that a failed sleep left asleep."""
     told.update(getattr(engine, "_stage_sleeping_tags", ()))
     return told
+
+
+async def admits_after_wake_up(app: Any, engine: Any) -> None:
+    """Admit requests again when no stage sleeps any more, on a server that has no route for it (vLLM's ``/resume``).
+
+    ``AsyncOmni.wake_up`` leaves that to its caller if a language stage slept (``entrypoints/async_omni.py:923``).
+    """
+    if not engine._sleeping_tags and all(getattr(route, "path", None) != "/resume" for route in app.routes):
+        await engine.resume_generation()

@@ -52,10 +52,13 @@ def waits(url: str) -> bool:
 
 
 def test_on_stock(fresh_server: Start) -> None:
-    """Baseline: an adapter that no stage can load is loaded, a stage that fails sleeps, requests wait for ever, and a
-    level that no message can hold ends the server."""
-    server = fresh_server("stock", environment=ROUTES)
+    """Baseline: an adapter that no stage can load is loaded, requests wait for ever after a wake-up that succeeds and
+    after a sleep that a stage fails at, which succeeds too, and a level that no message can hold ends the server."""
+    server = fresh_server("stock", environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"})
     assert "added successfully" in send(server.url, ADAPTER).text
+    assert statuses(send(server.url, sleep(LANGUAGE))) == ["SUCCESS"]
+    assert statuses(send(server.url, wake_up(LANGUAGE))) == ["SUCCESS"]
+    assert waits(server.url)
     failed = send(server.url, sleep(LANGUAGE, DIFFUSION))
     assert failed.body["status"] == "SUCCESS"
     assert statuses(failed) == ["SUCCESS", "ERROR"]
@@ -63,6 +66,16 @@ def test_on_stock(fresh_server: Start) -> None:
     assert waits(server.url)
     assert send(server.url, sleep(LANGUAGE, level=2**70)).status == 500
     assert server.wait_until_dead(60)
+
+
+def test_a_language_stage_that_slept_and_was_woken(migrated: Server) -> None:
+    """Requests wait meanwhile and are answered then: this server has no other route to admit them again."""
+    assert statuses(send(migrated.url, sleep(LANGUAGE))) == ["SUCCESS"]
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(send, migrated.url, CAT)
+        assert wait({waiting}, timeout=2).not_done
+        assert statuses(send(migrated.url, wake_up(LANGUAGE))) == ["SUCCESS"]
+        assert waiting.result().status == 200
 
 
 @pytest.mark.parametrize("level", [0, 1])

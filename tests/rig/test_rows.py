@@ -386,6 +386,7 @@ FRAGMENTS: Mapping[str, tuple[str, ...]] = {
         " + test_a_level_that_there_is_not + test_an_adapter_that_no_stage_can_load"
         " + test_a_stage_whose_weights_are_discarded_is_not_woken"
         " + test_a_stage_that_is_gone_neither_sleeps_nor_is_profiled + test_a_frozen_stage_that_is_told_to_sleep"
+        " + test_a_language_stage_that_slept_and_was_woken"
         " + test_calls_by_vllms_routes_for_development + test_a_stage_that_dies_before_it_answers_a_call",
     ),
     "sockets-errors": (

@@ -457,6 +457,30 @@ class WakeUpAsksTheEngine(_Control, ReplaceStatement):
     """
 
 
+class WakeUpAdmits(_Control, InsertStatements):
+    """After a language stage had slept and was woken, every request waited for a call that no route makes."""
+
+    module = API_SERVER
+    function = "omni_wakeup"
+    after_assignment = "acks"
+    new = "await admits_after_wake_up(raw_request.app, engine_client)"
+    imports = (("vllm_omni_errors.control", "admits_after_wake_up"),)
+    before = """
+        async def omni_wakeup(raw_request, engine_client):
+            acks = await engine_client.wake_up()
+            return acks
+    """
+    after = """
+        from vllm_omni_errors.control import admits_after_wake_up
+
+
+        async def omni_wakeup(raw_request, engine_client):
+            acks = await engine_client.wake_up()
+            await admits_after_wake_up(raw_request.app, engine_client)
+            return acks
+    """
+
+
 class _EveryStageSleeps(_Control, WrapCallee):
     """A stage that failed, or was gone, was answered as a success, and every later request waited, for ever."""
 
@@ -662,6 +686,7 @@ CONTROL: tuple[type[Rewrite], ...] = (
     DiffusionSleepHasADeadline,
     DiffusionWakeUpHasADeadline,
     WakeUpAsksTheEngine,
+    WakeUpAdmits,
     LanguageStagesSleep,
     DiffusionStagesSleep,
     DiffusionStagesWakeUp,
