@@ -237,9 +237,9 @@ def check_text(request_id: str, prompt: object, params: Iterable[object]) -> Non
     if isinstance(prompt, dict):
         given += [(name, value) for name, value in prompt.items() if isinstance(value, str)]
     given += [pair for each in params for pair in _fields_of(each)]
-    for name, value in given:
-        if _has_half_a_character(value):
-            raise upstream.VLLMValidationError(f"{name} is not valid Unicode.", parameter=name)
+    if _has_half_a_character([value for _, value in given]):
+        name = next(name for name, value in given if _has_half_a_character(value))
+        raise upstream.VLLMValidationError(f"{name} is not valid Unicode.", parameter=name)
 
 
 def _fields_of(value: object) -> list[tuple[str, object]]:
@@ -256,6 +256,8 @@ def _has_half_a_character(value: object) -> bool:
     rest, seen = [value], set[int]()
     while rest:  # not recursive: it may be nested as deep as JSON can be
         item = rest.pop()
+        if item is None or isinstance(item, int | float):
+            continue
         if isinstance(item, str):
             try:
                 item.encode()
