@@ -233,7 +233,7 @@ class Acknowledgement:
 DONE = Acknowledgement("SUCCESS")
 NOT_DONE = Acknowledgement("ERROR")
 UNSUPPORTED = {"supported": False, "error": "/srv/private"}
-TODO = {"todo": True}
+UNFINISHED = {"todo": True}
 
 
 def calling(*answers: object):
@@ -270,12 +270,12 @@ async def test_a_stage_that_reports_a_failure_fails_the_call(
 
 
 @pytest.mark.parametrize("done", [done_by_every_stage, done_by_every_stage_left, done_by_any_stage])
-@pytest.mark.parametrize("answers", [(DONE,), (True, None, 3), ([], {}), (TODO, [DONE]), ({"status": "SUCCESS"},)])
+@pytest.mark.parametrize("answers", [(DONE,), (True, None, 3), ([], {}), (UNFINISHED, [DONE]), ({"status": "SUCCESS"},)])
 async def test_what_is_done_is_returned_as_it_is(done, answers) -> None:
     assert await done(calling(*answers))(asked=2) == list(answers)
 
 
-@pytest.mark.parametrize("answers", [(DONE, NOT_DONE), (UNSUPPORTED, True), (UNSUPPORTED, TODO)])
+@pytest.mark.parametrize("answers", [(DONE, NOT_DONE), (UNSUPPORTED, True), (UNSUPPORTED, UNFINISHED)])
 async def test_one_stage_is_enough_where_not_every_one_can(answers) -> None:
     assert await done_by_any_stage(calling(*answers))(asked=2) == list(answers)
 

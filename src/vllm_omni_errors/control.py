@@ -241,7 +241,7 @@ async def _wake_again(engine: _Admitting, stages: list[int]) -> None:
 
 
 def stages_asleep(engine: Any, told: set[int]) -> set[int]:
-    """Stages that a request may wake: those that it was told to sleep, with those that a failed sleep left asleep."""
+    """``told``, the stages that a route has sent to sleep, with those added that a failed sleep left asleep."""
     told.update(getattr(engine, "_stage_sleeping_tags", ()))
     return told
 
