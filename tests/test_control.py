@@ -270,7 +270,9 @@ async def test_a_stage_that_reports_a_failure_fails_the_call(
 
 
 @pytest.mark.parametrize("done", [done_by_every_stage, done_by_every_stage_left, done_by_any_stage])
-@pytest.mark.parametrize("answers", [(DONE,), (True, None, 3), ([], {}), (UNFINISHED, [DONE]), ({"status": "SUCCESS"},)])
+@pytest.mark.parametrize(
+    "answers", [(DONE,), (True, None, 3), ([], {}), (UNFINISHED, [DONE]), ({"status": "SUCCESS"},)]
+)
 async def test_what_is_done_is_returned_as_it_is(done, answers) -> None:
     assert await done(calling(*answers))(asked=2) == list(answers)
 
